@@ -18,6 +18,20 @@ install(FILES ${PROJECT_BINARY_DIR}/stpConfig.cmake ${PROJECT_BINARY_DIR}/stpCon
               ${CMAKE_CURRENT_LIST_DIR}/StpOpenBLAS.cmake ${CMAKE_CURRENT_LIST_DIR}/StpCudaLibraries.cmake
         DESTINATION ${package_dir})
 
+# The man page and the completion of shells, written by the program itself.
+foreach(text IN ITEMS "man:${CMAKE_INSTALL_MANDIR}/man1/stp.1" "completion bash:${CMAKE_INSTALL_DATADIR}/bash-completion/completions/stp"
+        "completion fish:${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d/stp.fish")
+  string(REPLACE ":" ";" text "${text}")
+  list(GET text 0 words)
+  list(GET text 1 path)
+  string(REPLACE " " ";" words "${words}")
+  install(CODE "
+    set(path \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${path}\")
+    execute_process(COMMAND $<TARGET_FILE:stp> ${words} OUTPUT_VARIABLE text COMMAND_ERROR_IS_FATAL ANY)
+    file(WRITE \"\${path}\" \"\${text}\")
+    message(STATUS \"Installing: \${path}\")")
+endforeach()
+
 # The data.
 foreach(folder IN ITEMS models profiles results/published results/reference/sensitivity results/schema scenarios)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder}/ DESTINATION ${data_dir}/${folder} FILES_MATCHING PATTERN *.json)

@@ -4,7 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "stp/base/error.h"
+#include "stp/base/data.h"
+#include "stp/base/json_input.h"
 
 namespace stp {
 namespace {
@@ -14,9 +15,43 @@ using Path = std::vector<std::string>;
 
 bool of_file(const Path& path) { return path.size() > 1 && (path[0] == "cluster" || path[0] == "model"); }
 
-json value_of(const std::string& text) {
+// Paths of the command line are not the scenario's: makes those in `value`, of the field `key`, absolute.
+void make_absolute(const std::string& key, json& value) {
+  if (value.is_array()) {
+    for (json& each : value) make_absolute(key, each);
+  } else if (value.is_object()) {
+    for (const auto& [name, field] : value.items()) make_absolute(name, field);
+  } else if (value.is_string()) {
+    const std::string word = value.get<std::string>();
+    const bool data = (key == "model" || key == "cluster") && word.ends_with(".json");
+    if (data || key == "file" || key == "text") value = path_of_user(word);
+  }
+}
+
+// Fields of lists, which a shell's user writes as 32,64.
+constexpr const char* kLists[] = {"schedules",        "microbatches", "global_batch",
+                                  "layers_per_chunk", "layer_costs",  "microbatch_costs"};
+
+void refuse_commas(const std::string& text, const std::string& key) {
+  if (text.find(',') == std::string::npos || std::ranges::find(kLists, key) == std::end(kLists)) return;
+  json list = json::array();
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) {
+    const json number = json::parse(part, nullptr, false);
+    list.push_back(number.is_number() ? number : json(part));
+  }
+  throw InputError("", "--set", key + "=" + text + " is no list",
+                   "write --set '" + key + "=" + json_text(list) + "'");
+}
+
+json value_of(const std::string& text, const std::string& key) {
   json value = json::parse(text, nullptr, false);
-  return value.is_discarded() ? json(text) : value;
+  if (value.is_discarded()) {
+    refuse_commas(text, key);
+    value = text;
+  }
+  make_absolute(key, value);
+  return value;
 }
 
 // Makes missing objects on the path; the reader refuses those that it does not know.
@@ -43,6 +78,8 @@ Changes::Changes(const std::vector<std::string>& words) {
     if (change.value.empty() || change.path.empty() || empty_part || change.key.back() == '.')
       throw InputError("", "--set", "\"" + word + "\" is not KEY=VALUE",
                        "write, for example, seq=4096, parallel.tp=8 or cluster.peak_tflops=400");
+    if (std::ranges::find(changes_, change.key, &Change::key) != changes_.end())
+      throw InputError("", "--set", change.key + " is given twice", "keep one of them");
     changes_.push_back(std::move(change));
   }
 }
@@ -50,12 +87,13 @@ Changes::Changes(const std::vector<std::string>& words) {
 void Changes::apply_to_scenario(json& scenario) const {
   for (const auto& [key, value, path] : changes_) {
     if (of_file(path)) continue;
-    set(scenario, path.begin(), path.end(), value_of(value), key);
+    const json given = value_of(value, path.back());
+    set(scenario, path.begin(), path.end(), given, key);
     const auto configurations = scenario.find("configurations");
     if (configurations == scenario.end() || !configurations->is_array()) continue;
     for (json& configuration : *configurations)
       if (configuration.is_object() && configuration.contains(path[0]))
-        set(configuration, path.begin(), path.end(), value_of(value), key);
+        set(configuration, path.begin(), path.end(), given, key);
   }
 }
 
@@ -63,7 +101,7 @@ void Changes::apply_to_file(const std::string& part, json& content) const {
   for (const auto& [key, value, path] : changes_) {
     if (!of_file(path) || path[0] != part) continue;
     const json was = content.is_object() && content.contains(path[1]) ? content[path[1]] : json();
-    const json given = value_of(value);
+    const json given = value_of(value, "");
     // Numbers of a cluster have sources, also those that its file leaves out.
     const bool sourced = path.size() == 2 && ((was.is_object() && was.contains("value")) ||
                                               (part == "cluster" && was.is_null() && given.is_number()));

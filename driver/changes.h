@@ -12,7 +12,8 @@ namespace stp {
 class Changes {
  public:
   Changes() = default;
-  /// Reads KEY=VALUE; a value that is not JSON is a string. InputError on "--set" for other words.
+  /// Reads KEY=VALUE; a value that is not JSON is a string, and a file is relative to the current folder.
+  /// InputError on "--set" for other words.
   explicit Changes(const std::vector<std::string>& words);
 
   /// Sets fields of a scenario, also in those of its configurations that have the field.

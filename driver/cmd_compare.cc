@@ -13,9 +13,8 @@ namespace {
 
 using nlohmann::json;
 
-void check_outputs(const CompareOptions& options) {
-  refuse_existing(options.json, "--json");
-  refuse_existing(options.plot, "--plot");
+void check_files(const CompareOptions& options) {
+  check_outputs({{options.json, "--json"}, {options.plot, "--plot"}});
   if (options.plot.empty()) return;
   const std::string extension = std::filesystem::path(options.plot).extension();
   if (extension != ".png" && extension != ".svg")
@@ -35,15 +34,23 @@ std::string nameless_file(const std::string& text) {
 // Python compares, prints and draws. Its input from this program: the origin of the comparison, and the
 // simulations of profiles.
 int compare_command(const CompareOptions& options, const Arguments& argv) {
-  check_outputs(options);
+  check_files(options);
   if (options.machines && !options.files.empty())
     throw InputError(options.files[0], "--profiles", "compares machines, and this is a file of results",
                      "compare results without --profiles, machines without files before it");
   json known = origin(argv);
-  if (options.machines) known["simulated"] = simulate_profiles(options.profiles);
-  std::vector<std::string> arguments{"--json=" + options.json, "--plot=" + options.plot,
-                                     "--least-difference=" + json_text(json(options.least_difference)), "--",
-                                     nameless_file(record_text(known))};
+  if (options.machines) {
+    ProfileSimulationOptions profiles = options.profiles;
+    profiles.attribute_shared = options.details || !options.json.empty() || !options.plot.empty();
+    known["simulated"] = simulate_profiles(profiles);
+  }
+  std::vector<std::string> arguments{
+      options.details || options.profiles.attribute_all ? "--details" : "--no-details",
+      "--json=" + options.json,
+      "--plot=" + options.plot,
+      "--least-difference=" + json_text(json(options.least_difference)),
+      "--",
+      nameless_file(record_text(known))};
   arguments.insert(arguments.end(), options.files.begin(), options.files.end());
   return run_python("plots/compare.py", arguments);
 }

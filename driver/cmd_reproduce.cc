@@ -1,7 +1,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <ctime>
 #include <exception>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -25,25 +24,14 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// Under the source tree of the build or, if installed, under the current folder.
-fs::path new_run_folder() {
-  const bool in_source_tree = fs::exists(data_path("CMakeLists.txt"));
-  const fs::path runs =
-      in_source_tree ? fs::path(data_path("results/runs")) : fs::current_path() / "results/runs";
-  fs::create_directories(runs);
-  const std::time_t now = std::time(nullptr);
-  char name[64];
-  std::tm utc{};
-  std::strftime(name, sizeof name, "%Y%m%d-%H%M%S", gmtime_r(&now, &utc));
-  return runs / name;
-}
-
 using AnyScenario = std::variant<Scenario, PairsScenario>;
 
 AnyScenario read_any_scenario(const std::string& word, const ScenarioOptions& options) {
   const Changes changes(options.set);
   if (is_pairs_scenario(word)) return read_pairs_scenario(word, changes);
-  return read_scenario(word, changes, options.invalid());
+  Scenario scenario = read_scenario(word, changes, options.invalid());
+  say_differences(scenario);
+  return scenario;
 }
 
 // Simulates all of a scenario, writes its record and timelines, prints its table, and returns its line of the
@@ -60,19 +48,22 @@ json reproduce_scenario(const PairsScenario& scenario, const fs::path& folder, c
 
 json reproduce_scenario(const Scenario& scenario, const fs::path& folder, const Arguments& argv) {
   json rows = json::array();
-  simulate_rows(scenario, [&](const SimulatedRun& run, const Experiment&) {
-    rows.push_back(to_json(run.result));
-    if (scenario.timeline)
-      write_trace(unused_path(folder, "timeline-" + scenario.name + "-" + file_word(rows.back()), ".json"),
-                  run);
-  });
+  OptionColumns options = columns_of_comparison();
+  simulate_rows(
+      scenario, [&](const SimulatedRun& run, const Experiment& experiment, const ScheduleChoice& choice) {
+        rows.push_back(to_json(run.result));
+        options.add(experiment, choice);
+        if (scenario.timeline)
+          write_trace(
+              unused_path(folder, "timeline-" + scenario.name + "-" + file_word(rows.back()), ".json"), run);
+      });
   attach_published(rows, data_path("results/published"), scenario.comparison);
   attach_gains(rows, scenario.comparison);
   const json record = make_record(scenario.as_run(), Evidence::simulated, argv, "rows", rows);
   write_new_file(folder / (scenario.name + ".json"), record_text(record));
 
   std::printf("\n%s (%s)\n%s", scenario.title.c_str(), to_string(Evidence::simulated).c_str(),
-              comparison_table(rows).c_str());
+              comparison_table(rows, options).c_str());
   return summarise(scenario.name, record, scenario.comparison);
 }
 
@@ -88,7 +79,7 @@ json reproduce_timed(const AnyScenario& scenario, const fs::path& folder, const 
 
 void reproduce_command(const ReproduceOptions& options, const Arguments& argv) {
   // Two runs of one second have the same name.
-  OutputFolder folder(options.out.empty() ? new_run_folder() : fs::path(options.out),
+  OutputFolder folder(options.out.empty() ? new_run_folder("") : fs::path(options.out),
                       options.out.empty() ? OutputFolder::Taken::number : OutputFolder::Taken::refuse);
   // Reads all scenarios before the first runs, so that all their errors are reported at once.
   std::vector<AnyScenario> scenarios;
@@ -103,19 +94,24 @@ void reproduce_command(const ReproduceOptions& options, const Arguments& argv) {
                        "give each its own name: results are named after them");
   }
   json experiments = json::array();
-  for (const AnyScenario& scenario : scenarios)
-    experiments.push_back(reproduce_timed(scenario, folder.path(), argv));
+  try {
+    for (const AnyScenario& scenario : scenarios)
+      experiments.push_back(reproduce_timed(scenario, folder.path(), argv));
+    check_interrupted();
+  } catch (const Interrupted&) {
+    folder.publish_interrupted();
+  }
   write_new_file(folder.path() / "summary.json",
                  record_text({{"schema_version", "1.5.0"}, {"experiments", experiments}}));
-  check_interrupted();
   std::exception_ptr unplotted;  // the records stay
   try {
     if (!options.no_plots && run_python("plots/report.py", {folder.path().string()}, "pass --no-plots") != 0)
       throw std::runtime_error("plots/report.py failed: the records are there, but not all plots");
+  } catch (const Interrupted&) {
+    folder.publish_interrupted();
   } catch (const std::exception&) {
     unplotted = std::current_exception();
   }
-  check_interrupted();
   folder.publish();
   std::printf("\nMean absolute errors over predicted rows\n%s", summary_table(experiments).c_str());
   std::printf("\nResults%s: %s\n", options.no_plots || unplotted ? "" : ", plots and report.html",

@@ -9,6 +9,7 @@
 #include "commands.h"
 #include "interrupt.h"
 #include "output_folder.h"
+#include "progress.h"
 #include "run_measured.h"
 #include "run_report.h"
 #include "run_simulated.h"
@@ -16,7 +17,6 @@
 #include "stp/base/data.h"
 #include "stp/base/error.h"
 #include "stp/report/chrome_trace.h"
-#include "table.h"
 
 namespace stp {
 namespace {
@@ -35,8 +35,9 @@ struct Plan {
 // The outcome, at the root.
 struct Outcome {
   RunReport report;
-  json rows = json::array();
+  json rows = json::array(), csv_rows = json::array();
   std::string trace;
+  bool whole = true;  // false: a signal ended it
 };
 
 int steps_of(const Experiment& experiment) { return experiment.run->warmup + experiment.run->steps; }
@@ -113,8 +114,8 @@ Plan make_plan(const RunOptions& options, Processes& processes) {
   check_devices(plan.devices, processes);
   plan.scenario = read_scenario(options.scenario, Changes(options.set));
   if (processes.is_root()) {
-    refuse_existing(options.json, "--json");
-    refuse_existing(options.trace, "--trace");
+    say_differences(plan.scenario);
+    check_outputs({{options.json, "--json"}, {options.csv, "--csv"}, {options.trace, "--trace"}});
   }
   if (!options.predict.empty()) plan.predicts = profile_of_flag(options.predict, "--predict");
   if (options.replay_rank >= 0) {
@@ -170,11 +171,11 @@ bool refuses(const ScheduleChoice& choice, const Experiment& experiment, const s
   }
 }
 
-// Runs all cases; calls `stepped` after every step. With several processes only the root has an outcome.
-Outcome run_all(const Plan& plan, bool trace, const std::function<void()>& stepped) {
+// Runs all cases and adds them to `outcome`; calls `stepped` after every step. With several processes only
+// the root has an outcome.
+void run_all(const Plan& plan, const RunOptions& options, const std::function<void()>& stepped,
+             Outcome& outcome) {
   const std::string& file = plan.scenario.file;
-  Outcome outcome{
-      {plan.devices, plan.predicts ? std::optional(plan.predicts->name) : std::nullopt, plan.one_device}};
   for (const Experiment& experiment : plan.scenario.experiments) {
     for (const ScheduleChoice& choice : experiment.schedules) {
       if (experiment.run->skip_refused && refuses(choice, experiment, file)) {
@@ -186,30 +187,43 @@ Outcome run_all(const Plan& plan, bool trace, const std::function<void()>& stepp
                                                           plan.predicts ? &*plan.predicts : nullptr, stepped);
       if (!run) continue;  // the root has this process's measurements
       outcome.rows.push_back(to_json(run->result));
-      outcome.report.add(*run);
-      if (!trace) continue;
+      outcome.csv_rows.push_back(csv_row(run->result));
+      outcome.report.add(*run, experiment, choice);
+      if (options.trace.empty()) continue;
       std::ostringstream text;
-      write_chrome_trace(text, run->program, run->timeline, heading(outcome.rows.back()));
+      write_chrome_trace(text, run->program, run->timeline, heading(outcome.rows.back()), "s",
+                         options.all_microbatches ? 0 : microbatches_of_short_trace(run->program));
       outcome.trace = text.str();
     }
   }
-  return outcome;
 }
 
-Outcome run_with_progress(const Plan& plan, bool trace) {
+Outcome run_with_progress(const Plan& plan, const RunOptions& options) {
   const Processes& processes = *plan.devices.processes;
   size_t steps = 0;
   for (const Experiment& experiment : plan.scenario.experiments)
     steps += experiment.schedules.size() * steps_of(experiment);
   std::optional<ProgressBar> progress;
-  if (processes.is_root()) progress.emplace("running " + plan.scenario.name, steps);
-  return run_all(plan, trace, [&] {
+  if (processes.is_root()) {
+    progress.emplace("running " + plan.scenario.name, steps);
+    note_interrupts();
+  }
+  Outcome outcome{
+      {plan.devices, plan.predicts ? std::optional(plan.predicts->name) : std::nullopt, plan.one_device}};
+  const auto stepped = [&] {
     if (progress) progress->step();
     check_interrupted();
-  });
+  };
+  try {
+    run_all(plan, options, stepped, outcome);
+  } catch (const Interrupted&) {
+    if (outcome.rows.empty()) throw;
+    outcome.whole = false;
+  }
+  return outcome;
 }
 
-void print_report(const Plan& plan, const RunReport& report, const json& rows) {
+void print_report(const Plan& plan, const RunReport& report) {
   const auto& replay = plan.devices.replay;
   const std::string whose = replay
                                 ? "rank " + std::to_string(replay->rank) + " alone, over emulated links of " +
@@ -217,20 +231,25 @@ void print_report(const Plan& plan, const RunReport& report, const json& rows) {
                                 : "bubbles of the busiest rank";
   std::printf("%s (%s on %s; %s in the last step)\n%s", plan.scenario.title.c_str(),
               to_string(plan.evidence()).c_str(), plan.devices.backend.c_str(), whose.c_str(),
-              report.text(rows).c_str());
+              report.text().c_str());
 }
 
 int run(const RunOptions& options, const Arguments& argv, Processes& processes) {
   const std::optional<Plan> plan = make_plan_together(options, processes);
   if (!plan) return 2;
-  Outcome outcome = run_with_progress(*plan, !options.trace.empty());
+  Outcome outcome = run_with_progress(*plan, options);
   if (!processes.is_root()) return 0;
   if (!options.trace.empty()) write_new_file(options.trace, outcome.trace);
+  const size_t finished = outcome.rows.size();
   json record =
       make_record(plan->scenario.as_run(), plan->evidence(), argv, "results", std::move(outcome.rows));
+  if (!outcome.whole) record["interrupted"] = true;
   const SharedJson accelerator = built_in(plan->devices.backend).facts();
   record["system"]["accelerator"] = accelerator ? *accelerator : json();
-  if (write_record(options.json, record)) print_report(*plan, outcome.report, record.at("results"));
+  const bool prints = write_record(options.json, record);
+  if (write_csv(options.csv, outcome.csv_rows) && prints) print_report(*plan, outcome.report);
+  if (!outcome.whole)
+    throw Interrupted(kept_rows(finished, plan->scenario.rows(), {options.json, options.csv, options.trace}));
   const std::string failure = outcome.report.failure();
   if (!failure.empty()) throw std::runtime_error(failure);
   return 0;
@@ -244,8 +263,7 @@ int run_command(const RunOptions& options, const Arguments& argv) {
     return run(options, argv, *processes);
   } catch (const std::exception& error) {
     // A failure of this process must end the others, which may wait for it.
-    if (processes->count() > 1)
-      processes->abort(error.what(), dynamic_cast<const InputError*>(&error) != nullptr ? 2 : 1);
+    if (processes->count() > 1) processes->abort(error.what(), exit_code_of(error));
     throw;
   }
 }

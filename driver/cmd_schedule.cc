@@ -5,6 +5,7 @@
 
 #include "baselines/registry.h"
 #include "commands.h"
+#include "progress.h"
 #include "stp/base/json_input.h"
 #include "stp/program/issue_order.h"
 #include "stp/program/lower.h"
@@ -24,15 +25,12 @@ std::string written(const Schedule& schedule, const std::string& format) {
   return to_text(schedule);
 }
 
-// Prints the cost of a large schedule before it is made. Measured: generators and output take up to 1 µs and
+// Says what a large schedule costs before it is made. Measured: generators and output take up to 1 µs and
 // 150 bytes per chunk and microbatch of each rank.
 void announce_cost(const Generator& generator, const GeneratorRequest& request) {
-  constexpr double kLarge = 1 << 22;
   const int chunks = request.chunks > 0 ? request.chunks : generator.chunks;
   const double passes = double{1} * request.pp * chunks * request.microbatches;
-  if (passes < kLarge || passes > kMaxChunkPasses) return;  // more are refused
-  std::fprintf(stderr, "stp: %.0f million chunk passes: expect about %.1f GB of memory and %.0f s\n",
-               passes / 1e6, passes * 150 / 1e9, std::ceil(passes / 1e6));
+  if (passes <= kMaxChunkPasses) say_cost(passes, "chunk passes", 150, 1e-6);  // more are refused
 }
 
 constexpr double kAllReduce = 0.25;  // per layer and direction, in both all-reduces together
@@ -105,9 +103,9 @@ void schedule_command(const ScheduleOptions& options) {
   GeneratorRequest request = options.request;
   if (!options.costs.empty()) {
     for (const double cost : options.costs)
-      if (!std::isfinite(cost) || cost < 0)
-        throw InputError("", "--costs", "a cost is negative or not finite",
-                         "write four numbers from 0 up, F,I,W,p2p");
+      if (!(cost >= 0 && cost <= 1e9))
+        throw InputError("", "--costs", "a cost is no number from 0 to 1e9",
+                         "write four in any unit of time, F,I,W,p2p");
     request.costs = {options.costs[0], options.costs[1], options.costs[2], options.costs[3]};
   }
   const Generator& generator = find_generator(options.name);

@@ -1,23 +1,29 @@
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "commands.h"
 #include "comparison_table.h"
+#include "interrupt.h"
+#include "option_columns.h"
 #include "output_folder.h"
 #include "overlap_pairs.h"
+#include "remedies.h"
 #include "run_simulated.h"
 #include "table.h"
-#include "varying_fields.h"
 
 namespace stp {
 namespace {
 
 void simulate_pairs_command(const SimulateOptions& options, const Arguments& argv) {
   const PairsScenario scenario = read_pairs_scenario(options.scenario, Changes(options.reading.set));
-  refuse_existing(options.json, "--json");
+  if (!options.csv.empty())
+    throw InputError(options.scenario, "--csv", "does not hold pairs", "write them with --json");
   const nlohmann::json record =
       make_record(scenario.as_run(), Evidence::simulated, argv, "pairs", simulate_pairs(scenario));
   if (!write_record(options.json, record)) return;
@@ -32,19 +38,17 @@ std::vector<std::string> cells_of(const Result& result, const Experiment& experi
   const auto share = [&](double seconds) {
     return share_text(step > 0 ? std::optional(seconds / step) : std::nullopt);
   };
-  const auto margin = result.memory_margin_gb;
-  std::optional<double> tokens;  // a second and GPU
-  if (c.seq > 0 && result.throughput()) tokens = *result.throughput() * c.seq / c.strategy.world_size();
   return {result.schedule,
           c.model.empty() ? "unit costs" : c.model,
           c.seq > 0 ? std::to_string(c.seq) : "–",
           std::to_string(c.strategy.tp),
           std::to_string(c.strategy.pp),
+          std::to_string(c.strategy.cp),
           std::to_string(c.strategy.dp),
           std::to_string(c.microbatches),
           fixed(step, 4),
           fixed(result.throughput(), 3),
-          tokens ? fixed(*tokens, 0) : "–",
+          fixed(result.tokens_per_s_per_gpu(), 0),
           share_text(result.mfu),
           share(busiest.pp_bubble_s),
           share(busiest.tp_bubble_s),
@@ -52,9 +56,7 @@ std::vector<std::string> cells_of(const Result& result, const Experiment& experi
           fixed(result.peak_memory_gb(), 1),
           fixed(result.peak_total_gb(), 1),
           experiment.hardware ? fixed(experiment.hardware->profile.memory_bytes / 1e9, 0) : "–",
-          !margin        ? "–"
-          : *margin >= 0 ? "yes"
-                         : "no"};
+          result.fits ? to_string(*result.fits) : "–"};
 }
 
 // The largest offload ratio without cost, for the user's next question.
@@ -66,47 +68,171 @@ std::string offload_text(const Result& result) {
          " (chosen: " + fixed(ratio, 2) + (ratio > bound ? ", which exceeds it)" : ")");
 }
 
+// A row, and what it was made of.
+struct Row {
+  Result result;
+  const ScheduleChoice* choice;
+  const Experiment* experiment;
+};
+
+// How far the row is from fitting, what takes most of its fullest GPU, and what makes that smaller.
+std::string shortfall_text(const Row& row, const std::string& start, const std::string& file) {
+  const auto total = [](const RankResult::Memory& memory) {
+    return memory.activations + memory.weights + memory.gradients + memory.optimizer;
+  };
+  const auto fullest = std::ranges::max_element(row.result.ranks, {},
+                                                [&](const RankResult& rank) { return total(*rank.memory); });
+  const RankResult::Memory& memory = *fullest->memory;
+  const double largest = std::max({memory.activations, memory.weights, memory.gradients, memory.optimizer});
+  const char* what = largest == memory.activations ? "activations"
+                     : largest == memory.optimizer ? "optimizer state"
+                     : largest == memory.gradients ? "gradients"
+                                                   : "weights";
+  std::string said = start + heading(to_json(row.result)) + ", " + fixed(-*row.result.memory_margin_gb, 1) +
+                     " GB over, with " + fixed(largest / 1e9, 1) + " GB of " + what + ".";
+  Table table({"what makes it smaller", "GB less", "tokens/s/GPU", "then fits"});
+  const std::vector<Remedy> possible = remedies(row.result, *row.choice, *row.experiment, file);
+  for (const Remedy& remedy : possible)
+    table.add({remedy.change, fixed(remedy.saved_gb, 1), percent(remedy.faster), remedy.fits ? "yes" : "no"});
+  return wrapped(said, Screen::of_output().width) + "\n" + (possible.empty() ? "" : table.text());
+}
+
+// The rows of a scenario: for the record and for the table.
+class SimulatedRows {
+ public:
+  void add(const SimulatedRun& run, const Experiment& experiment, const ScheduleChoice& choice) {
+    const Result& result = run.result;
+    record_.push_back(to_json(result));
+    csv_.push_back(csv_row(result));
+    lines_.push_back(cells_of(result, experiment));
+    options_.add(experiment, choice);
+    if (result.offload_ratio_bound) offload_ += (offload_.empty() ? "" : "; ") + offload_text(result);
+    if (!result.configuration.model.empty()) ++of_models_;
+    keep(result, experiment, choice);
+    note_recompute(run, experiment);
+  }
+  /// For standard error; "" if each row's options do something.
+  [[nodiscard]] std::string note() const;
+  [[nodiscard]] const nlohmann::json& record() const { return record_; }
+  [[nodiscard]] const nlohmann::json& csv() const { return csv_; }
+  /// `file`: the scenario's.
+  [[nodiscard]] std::string text(const std::string& file) const;
+
+ private:
+  nlohmann::json record_ = nlohmann::json::array(), csv_ = nlohmann::json::array();
+  std::vector<std::vector<std::string>> lines_;
+  OptionColumns options_{{"model", "seq", "tp", "pp", "cp", "dp", "microbatches"}};
+  void note_recompute(const SimulatedRun& run, const Experiment& experiment);
+  void keep(const Result& result, const Experiment& experiment, const ScheduleChoice& choice);
+  [[nodiscard]] std::string of_memory(const std::string& file) const;
+
+  std::string offload_, maybe_;  // maybe: a legend, if a row may fit
+  size_t of_models_ = 0;
+  std::optional<Row> nearest_, fastest_;  // nearest: to fitting, or that which fits best
+  size_t recomputing_ = 0, in_vain_ = 0;  // rows that recompute, and those that save next to nothing by it
+  std::set<std::string> in_vain_names_;
+};
+
+void SimulatedRows::keep(const Result& result, const Experiment& experiment, const ScheduleChoice& choice) {
+  if (!result.memory_margin_gb) return;
+  if (result.fits == Fit::maybe && maybe_.empty()) {
+    const HardwareProfile& gpu = experiment.hardware->profile;
+    maybe_ = "maybe: the " + fixed(gpu.fixed_memory_bytes / 1e9, 1) + " GB that " + gpu.name +
+             " holds beside tensors may be " + fixed(gpu.least_fixed_memory_bytes / 1e9, 1) + " to " +
+             fixed(gpu.most_fixed_memory_bytes / 1e9, 1) + ", which decides it\n";
+  }
+  const Row row{result, &choice, &experiment};
+  if (!nearest_ || *nearest_->result.memory_margin_gb < *result.memory_margin_gb) nearest_ = row;
+  if (!fastest_ || *fastest_->result.tokens_per_s_per_gpu() < *result.tokens_per_s_per_gpu()) fastest_ = row;
+}
+
+std::string SimulatedRows::of_memory(const std::string& file) const {
+  if (!nearest_) return "";
+  if (nearest_->result.fits == Fit::no) return shortfall_text(*nearest_, "None fits. Nearest is ", file);
+  if (fastest_->result.fits != Fit::no) return maybe_;
+  return maybe_ + shortfall_text(*fastest_, "The fastest does not fit: ", file);
+}
+
+constexpr double kNextToNothing = 0.1;  // of the peak of activations
+
+void SimulatedRows::note_recompute(const SimulatedRun& run, const Experiment& experiment) {
+  if (!experiment.hardware || experiment.strategy.recompute == Recompute{}) return;
+  ++recomputing_;
+  if (*run.result.peak_memory_gb() <=
+      (1 - kNextToNothing) * peak_gb_without_recompute(run.program, experiment))
+    return;
+  ++in_vain_;
+  in_vain_names_.insert(run.result.configuration.recompute + " of " + run.result.schedule);
+}
+
+std::string SimulatedRows::note() const {
+  if (in_vain_ == 0) return "";
+  return "recompute lowers the peak of activations by less than " + share_text(kNextToNothing, 0) + " in " +
+         std::to_string(in_vain_) + " of " + std::to_string(recomputing_) + " rows that recompute (" +
+         joined(in_vain_names_) +
+         "): selective saves little, and a deferred W keeps what it needs until it runs";
+}
+
+std::string SimulatedRows::text(const std::string& file) const {
+  const std::string unit = of_models_ == lines_.size() ? "s" : of_models_ == 0 ? "unit" : "s or unit";
+  std::vector<std::string> head{"schedule",
+                                "model",
+                                "seq",
+                                "tp",
+                                "pp",
+                                "cp",
+                                "dp",
+                                "m",
+                                "step, " + unit,
+                                "samples/" + unit,
+                                "tokens/s/GPU",
+                                "MFU",
+                                "PP bubble",
+                                "TP bubble",
+                                "peak chunks",
+                                "activations, GB",
+                                "all, GB",
+                                "GPU, GB",
+                                "fits"};
+  std::vector<std::vector<std::string>> lines = lines_;
+  options_.insert_into(head, lines, 8);
+  Table table(head);
+  for (auto& line : lines) table.add(std::move(line));
+  table.omit_empty_columns();
+  table.highlight("fits", "no");
+  return table.text() + of_memory(file) +
+         (offload_.empty() ? ""
+                           : "Largest offload ratio with which a copy to the host takes no longer than a "
+                             "forward of the warm-up: " +
+                                 offload_ + ".\n");
+}
+
 }  // namespace
 
 void simulate_command(const SimulateOptions& options, const Arguments& argv) {
+  check_outputs({{options.json, "--json"}, {options.csv, "--csv"}});
   if (is_pairs_scenario(options.scenario)) return simulate_pairs_command(options, argv);
   const Scenario scenario =
       read_scenario(options.scenario, Changes(options.reading.set), options.reading.invalid());
-  refuse_existing(options.json, "--json");
-  nlohmann::json rows = nlohmann::json::array();
-  std::vector<std::vector<std::string>> lines;
-  std::string offload;
-  size_t of_models = 0;
-  simulate_rows(scenario, [&](const SimulatedRun& run, const Experiment& experiment) {
-    const Result& result = run.result;
-    rows.push_back(to_json(result));
-    lines.push_back(cells_of(result, experiment));
-    if (result.offload_ratio_bound) offload += (offload.empty() ? "" : "; ") + offload_text(result);
-    if (!result.configuration.model.empty()) ++of_models;
-  });
-  const std::string unit = of_models == lines.size() ? "s" : of_models == 0 ? "unit" : "s or unit";
-  std::vector<std::string> head{
-      "schedule",        "model",           "seq",          "tp",  "pp",        "dp",        "m",
-      "step, " + unit,   "samples/" + unit, "tokens/s/GPU", "MFU", "PP bubble", "TP bubble", "peak chunks",
-      "activations, GB", "all, GB",         "GPU, GB",      "fits"};
-  const VaryingFields varying(rows, {"model", "seq", "tp", "pp", "dp", "microbatches"});
-  varying.insert_titles(head, 7);
-  Table table(head);
-  for (size_t i = 0; i < lines.size(); ++i) {
-    varying.insert_values(lines[i], 7, rows[i]);
-    table.add(std::move(lines[i]));
+  say_differences(scenario);
+  SimulatedRows rows;
+  bool whole = true;
+  note_interrupts();
+  try {
+    simulate_rows(scenario, [&](const auto&... row) { rows.add(row...); });
+  } catch (const Interrupted&) {
+    if (rows.record().empty()) throw;
+    whole = false;
   }
-  table.omit_empty_columns();
-  if (!write_record(options.json,
-                    make_record(scenario.as_run(), Evidence::simulated, argv, "results", std::move(rows))))
-    return;
-  std::printf("%s (simulated; bubbles of the busiest rank, memory of the fullest)\n%s",
-              scenario.title.c_str(), table.text().c_str());
-  if (!offload.empty())
-    std::printf(
-        "Largest offload ratio with which a copy to the host takes no longer than a forward of the "
-        "warm-up: %s.\n",
-        offload.c_str());
+  nlohmann::json record = make_record(scenario.as_run(), Evidence::simulated, argv, "results", rows.record());
+  if (!whole) record["interrupted"] = true;
+  const bool prints = write_record(options.json, record);
+  if (write_csv(options.csv, rows.csv()) && prints)
+    std::printf("%s (simulated; bubbles of the busiest rank, memory of the fullest)\n%s",
+                scenario.title.c_str(), rows.text(scenario.file).c_str());
+  if (const std::string note = rows.note(); !note.empty()) std::fprintf(stderr, "stp: %s\n", note.c_str());
+  if (!whole)
+    throw Interrupted(kept_rows(rows.record().size(), scenario.rows(), {options.json, options.csv}));
 }
 
 }  // namespace stp

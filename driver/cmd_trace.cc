@@ -5,15 +5,18 @@
 #include "commands.h"
 #include "interrupt.h"
 #include "output_folder.h"
+#include "progress.h"
 #include "run_python.h"
 #include "run_simulated.h"
 #include "stp/base/error.h"
-#include "table.h"
+#include "stp/report/chrome_trace.h"
 
 namespace stp {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* kShort = ".short";
 
 // Returns the named schedule, or all schedules of the configuration.
 std::vector<ScheduleChoice> chosen(const TraceOptions& options, const Experiment& experiment,
@@ -32,6 +35,7 @@ std::vector<ScheduleChoice> chosen(const TraceOptions& options, const Experiment
 
 void trace_command(const TraceOptions& options) {
   const Scenario scenario = read_scenario(options.scenario, Changes(options.set));
+  say_differences(scenario);
   const int configurations = static_cast<int>(scenario.experiments.size());
   if (options.configuration < 1 || options.configuration > configurations)
     throw InputError(scenario.file, "--configuration",
@@ -42,29 +46,48 @@ void trace_command(const TraceOptions& options) {
   const std::vector<ScheduleChoice> choices = chosen(options, experiment, scenario.file);
   OutputFolder folder(options.out);
   std::vector<std::string> traces;
-  {
+  std::string left_out;  // of how many microbatches each trace holds
+  // Timelines are drawn from whole traces, with bubbles of the whole step.
+  const auto shorten = [&] {
+    for (const std::string& trace : traces)
+      if (fs::exists(trace + kShort)) fs::rename(trace + kShort, trace);
+  };
+  try {
     ProgressBar progress("simulating " + scenario.name, choices.size());
     for (const ScheduleChoice& choice : choices) {
       check_interrupted();
       const SimulatedRun run = run_simulated(choice, experiment, scenario.file);
       traces.push_back(unused_path(folder.path(), file_word(to_json(run.result)), ".json"));
       write_trace(traces.back(), run);
+      if (const int ends = microbatches_of_short_trace(run.program); ends > 0 && !options.all_microbatches) {
+        write_trace(traces.back() + kShort, run, ends);
+        left_out = "Each trace holds the first and the last microbatches of " +
+                   std::to_string(run.program.schedule.microbatches) + ", " + std::to_string(ends) +
+                   " each; --all-microbatches writes all.\n";
+      }
       progress.step();
     }
+  } catch (const Interrupted&) {
+    shorten();
+    folder.publish_interrupted();
   }
   std::string missing;  // why there are no timelines
   try {
     if (run_python("plots/timelines.py", traces) != 0) missing = "plots/timelines.py failed";
   } catch (const InputError& error) {
     missing = error.what();
+  } catch (const Interrupted&) {
+    shorten();
+    folder.publish_interrupted();
   }
-  check_interrupted();
+  shorten();
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder.path())) names.push_back(entry.path().filename());
   std::sort(names.begin(), names.end());
   folder.publish();
   std::printf("Traces (simulated; open the .json in ui.perfetto.dev or chrome://tracing):\n");
   for (const std::string& name : names) std::printf("  %s\n", (folder.target() / name).c_str());
+  std::fputs(left_out.c_str(), stdout);
   if (!missing.empty()) std::fprintf(stderr, "stp: no SVG timelines were drawn: %s\n", missing.c_str());
 }
 

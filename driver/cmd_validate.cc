@@ -1,6 +1,7 @@
 #include <cstdio>
 
 #include "commands.h"
+#include "progress.h"
 #include "stp/base/error.h"
 #include "stp/program/issue_order.h"
 #include "stp/program/lower.h"
@@ -51,8 +52,8 @@ void validate_command(const std::string& file) {
     table.add({std::to_string(rank), fixed(time.compute_s, 3), fixed(time.pp_bubble_s, 3),
                fixed(time.tp_bubble_s, 3), std::to_string(held[rank]), std::to_string(freed[rank])});
   }
-  std::printf("%s%d receive(s) must be posted ahead on each link to avoid deadlock\n", table.text().c_str(),
-              receives_ahead);
+  std::printf("%sA runtime must post %d receive(s) ahead on each link, or it deadlocks; stp run does\n",
+              table.text().c_str(), receives_ahead);
 }
 
 }  // namespace stp

@@ -1,10 +1,13 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <memory>
 #include <stdexcept>
 
-#include "baselines/registry.h"
 #include "commands.h"
+#include "interrupt.h"
+#include "manual.h"
 #include "stp/backends/backends.h"
 #include "stp/base/json_input.h"
 #include "stp/version.h"
@@ -12,8 +15,32 @@
 namespace stp {
 namespace {
 
-void add_set(CLI::App* command, std::vector<std::string>& set) {
-  command
+// CLI::Range accepts nan.
+CLI::Validator within(double low, double high) {
+  const std::string range = "[" + shown("%g", low) + " - " + shown("%g", high) + "]";
+  return {[=](const std::string& text) -> std::string {
+            double value = 0;
+            if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return {};
+            return text + " is not a number in " + range;
+          },
+          "FLOAT in " + range};
+}
+
+std::vector<std::string> names_of_commands(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(command->get_name());
+  return names;
+}
+
+std::string unknown_command(const CLI::App& app, const std::string& word) {
+  const std::string guess = nearest(word, names_of_commands(app));
+  return "there is no command \"" + word + "\"; " +
+         (guess.empty() ? "there are " + joined(names_of_commands(app)) : "did you mean " + guess + "?");
+}
+
+CLI::Option* add_set(CLI::App* command, std::vector<std::string>& set) {
+  return command
       ->add_option(
           "--set", set,
           "KEY=VALUE: in place of what files say, a field of the scenario (parallel.tp=8), or of its "
@@ -35,6 +62,18 @@ void add_json(CLI::App* command, std::string& json, const char* what = "Write th
   command->add_option("--json", json, what + std::string(" to this new file (- for standard output)"));
 }
 
+void add_csv(CLI::App* command, std::string& csv) {
+  command->add_option(
+      "--csv", csv,
+      "Write the rows to this new file (- for standard output): a column for each field of the "
+      "record's rows that is no list");
+}
+
+void add_all_microbatches(CLI::App* command, bool& all) {
+  command->add_flag("--all-microbatches", all,
+                    "Traces of long steps hold all microbatches, not the first and last alone");
+}
+
 void add_reproduce(CLI::App& app, const Arguments& argv) {
   auto options = std::make_shared<ReproduceOptions>();
   CLI::App* command =
@@ -46,6 +85,8 @@ void add_reproduce(CLI::App& app, const Arguments& argv) {
   command->add_flag("--no-plots", options->no_plots,
                     "Write only JSON files (records and traces): no plots, timelines or report.html");
   add_reading(command, options->reading);
+  command->footer(help_footer({"stp reproduce", "stp reproduce llm-a800 table4 --out tables",
+                               "stp reproduce llm-a800 --set cluster=h100 --no-plots"}));
   command->callback([options, &argv] { reproduce_command(*options, argv); });
 }
 
@@ -54,7 +95,10 @@ void add_simulate(CLI::App& app, const Arguments& argv) {
   CLI::App* command = app.add_subcommand("simulate", "Simulate a scenario's programs in virtual time");
   add_scenario(command, options->scenario);
   add_json(command, options->json);
+  add_csv(command, options->csv);
   add_reading(command, options->reading);
+  command->footer(help_footer({"stp simulate llm-a800", "stp simulate my-scenario.json --csv rows.csv",
+                               "stp simulate llm-a800 --set cluster=h100 --set parallel.tp=8 --keep-going"}));
   command->callback([options, &argv] { simulate_command(*options, argv); });
 }
 
@@ -66,9 +110,10 @@ void add_replay(CLI::App* command, RunOptions& options) {
               "Run only this rank of the world, with its real kernels; its communication is over emulated "
               "links of --replay-cluster")
           ->check(CLI::Range(0, 1 << 20));
-  CLI::Option* cluster =
-      command->add_option("--replay-cluster", options.replay_cluster,
-                          "A hardware profile (a file, or the name of one of the suite's)");
+  CLI::Option* cluster = command
+                             ->add_option("--replay-cluster", options.replay_cluster,
+                                          "A hardware profile (a file, or the name of one of the suite's)")
+                             ->type_name("PROFILE");
   replay->needs(cluster);
   cluster->needs(replay);
   command
@@ -77,7 +122,7 @@ void add_replay(CLI::App* command, RunOptions& options) {
           "Microseconds by which other stages send later than the replayed rank could receive; until "
           "then a receive holds multiprocessors, as it does over NCCL")
       ->needs(replay)
-      ->check(CLI::Range(1.0, 1e6));
+      ->check(within(1.0, 1e6));
   replay->excludes("--predict");
 }
 
@@ -85,7 +130,7 @@ void add_devices(CLI::App* command, RunOptions& options) {
   command
       ->add_option("--deadline", options.devices.deadline_s,
                    "Seconds without progress of any rank after which a run fails")
-      ->check(CLI::Range(0.01, 1e6))
+      ->check(within(0.01, 1e6))
       ->capture_default_str();
   command->add_option(
       "--nccl", options.devices.nccl,
@@ -104,9 +149,9 @@ void add_devices(CLI::App* command, RunOptions& options) {
       ->add_option("--hold-compute", options.devices.hold_compute_us,
                    "Microseconds by which the compute op that follows a collective is delayed, so that the "
                    "collective gets multiprocessors first (cuda only)")
-      ->check(CLI::Range(1.0, 1000.0));
+      ->check(within(1.0, 1000.0));
   command->add_option("--memory-limit", options.memory_limit_mib, "Maximum memory of a rank, MiB")
-      ->check(CLI::Range(0.001, 1e9));
+      ->check(within(0.001, 1e9));
 }
 
 void add_run(CLI::App& app, const Arguments& argv, int& status) {
@@ -122,36 +167,29 @@ void add_run(CLI::App& app, const Arguments& argv, int& status) {
           "The devices: cpu (ranks are threads) or cuda (ranks share a GPU, or have one each where a "
           "launcher starts a process for each)")
       ->required();
-  command->add_option(
-      "--predict", options->predict,
-      "A hardware profile (a file, or the name of one of the suite's): also shows its prediction of "
-      "each step");
+  command
+      ->add_option(
+          "--predict", options->predict,
+          "A hardware profile (a file, or the name of one of the suite's): also shows its prediction of "
+          "each step")
+      ->type_name("PROFILE");
   add_replay(command, *options);
   add_json(command, options->json);
+  add_csv(command, options->csv);
   command->add_option("--trace", options->trace,
                       "Write a Perfetto/Chrome trace of the last schedule's last step to this new file");
+  add_all_microbatches(command, options->all_microbatches);
   add_devices(command, *options);
   add_set(command, options->set);
+  command->footer(help_footer({"stp run parity --backend cpu",
+                               "stp run my-scenario.json --backend cuda --json steps.json",
+                               "mpirun -n 4 stp run train-2-gpus --backend cuda"}));
   command->callback([options, &argv, &status] { status = run_command(*options, argv); });
-}
-
-std::string list_of_generators() {
-  size_t width = 0;
-  for (const Generator* generator : generators())
-    width = std::max(width, std::string_view(generator->name).size() + 2);
-  std::string text = "Schedules:\n";
-  for (const Generator* generator : generators()) {
-    std::string name = generator->name;
-    name.resize(width, ' ');
-    text += "  " + name + generator->summary + "\n";
-  }
-  return text;
 }
 
 void add_schedule(CLI::App& app) {
   auto options = std::make_shared<ScheduleOptions>();
   CLI::App* command = app.add_subcommand("schedule", "Print a schedule: per rank, its blocks in order");
-  command->footer(list_of_generators());
   CLI::Option* name = command->add_option("NAME", options->name, "The schedule's name");
   command->add_option("--pp", options->request.pp, "Pipeline ranks p")->required();
   command->add_option("--microbatches", options->request.microbatches, "Microbatches m of a step")
@@ -177,6 +215,10 @@ void add_schedule(CLI::App& app) {
       ->add_flag("--table", options->table, "Compare all schedules at this p and m, instead of printing one")
       ->excludes(name)
       ->excludes(format);
+  command->footer(
+      help_footer({"stp schedule stp --pp 4 --microbatches 8",
+                   "stp schedule zb-v --pp 4 --microbatches 16 --costs 1,1.2,0.8,0.1 --format csv",
+                   "stp schedule --table --pp 8 --microbatches 32", "stp list schedules"}));
   command->callback([options] { schedule_command(*options); });
 }
 
@@ -187,9 +229,28 @@ void add_validate(CLI::App& app) {
   command
       ->add_option(
           "FILE", *file,
-          "A schedule as `stp schedule` prints it: .txt (text), .json or .csv (PyTorch's, either form)")
+          "A schedule as `stp schedule` prints it: text, JSON or CSV (PyTorch's, either form); - for "
+          "standard input")
       ->required();
+  command->footer(help_footer(
+      {"stp validate my-schedule.csv", "stp schedule stp --pp 4 --microbatches 8 | stp validate -"}));
   command->callback([file] { validate_command(*file); });
+}
+
+void add_model(CLI::App& app) {
+  auto options = std::make_shared<ImportOptions>();
+  CLI::App* model = app.add_subcommand("model", "Make model files");
+  model->require_subcommand(1);
+  CLI::App* command = model->add_subcommand(
+      "import", "Make a model file of Hugging Face's config.json, and say what was taken");
+  command->add_option("CONFIG", options->config, "A config.json")->required();
+  command->add_option("--name", options->name,
+                      "The model's name (default: _name_or_path, or the folder's name)");
+  command->add_option("--out", options->out, "Write the model file to this new file (- for standard output)")
+      ->capture_default_str();
+  model->footer(help_footer({"stp model import --help"}));
+  command->footer(help_footer({"stp model import Llama-3-8B/config.json --out llama-3-8b.json"}));
+  command->callback([options] { import_command(*options); });
 }
 
 void add_trace(CLI::App& app) {
@@ -197,15 +258,21 @@ void add_trace(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("trace", "Draw a configuration's timelines and write its Chrome/Perfetto traces");
   add_scenario(command, options->scenario);
-  command->add_option("--schedule", options->schedule,
-                      "Only this schedule of the scenario (a file by its name without its ending)");
+  command
+      ->add_option("--schedule", options->schedule,
+                   "Only this schedule of the scenario (a file by its name without its ending)")
+      ->type_name("SCHEDULE");
   command->add_option(
       "--configuration", options->configuration,
       "Which configuration, counted from 1 in the order of `stp simulate` (default: the first)");
   command->add_option("--out", options->out, "A folder that does not exist yet")->required();
+  add_all_microbatches(command, options->all_microbatches);
   add_set(command, options->set);
+  command->footer(help_footer({"stp trace llm-a800 --schedule stp --out traces",
+                               "stp trace llm-a800 --configuration 3 --out third"}));
   command->callback([options] { trace_command(*options); });
 }
+
 void add_compare(CLI::App& app, const Arguments& argv, int& status) {
   auto options = std::make_shared<CompareOptions>();
   CLI::App* command = app.add_subcommand("compare", "Compare results, benchmarks or machines");
@@ -214,14 +281,22 @@ void add_compare(CLI::App& app, const Arguments& argv, int& status) {
   auto* profiles =
       command->add_option("--profiles", options->profiles.profiles,
                           "Instead of files: hardware profiles by name or file (default: all of the suite)");
-  profiles->expected(0, -1);
+  profiles->type_name("PROFILE")->expected(0, -1);
   command
       ->add_option("--scenarios", options->profiles.scenarios,
                    "With --profiles: whose configurations (default: the paper's, llm-a800 and llm-h20)")
+      ->type_name("SCENARIO")
       ->needs(profiles);
   command
       ->add_option("--schedules", options->profiles.schedules,
                    "With --profiles: which schedules (default: those of the scenarios)")
+      ->type_name("SCHEDULE")
+      ->needs(profiles);
+  add_set(command, options->profiles.set)->needs(profiles);
+  command
+      ->add_flag(
+          "--details", options->details,
+          "With --profiles: also the shapes' GEMMs, and which property makes which part of a difference")
       ->needs(profiles);
   command
       ->add_flag("--attribute-all", options->profiles.attribute_all,
@@ -231,15 +306,82 @@ void add_compare(CLI::App& app, const Arguments& argv, int& status) {
   command
       ->add_option("--least-difference", options->least_difference,
                    "Differences of median times below this percentage count as the same")
-      ->check(CLI::Range(0.0, 1000.0))
+      ->check(within(0.0, 1000.0))
       ->capture_default_str();
   add_json(command, options->json, "Write the comparison");
   command->add_option("--plot", options->plot, "Draw it into this new file, .png or .svg");
+  command->footer(help_footer(
+      {"stp compare before.json after.json", "stp compare --profiles a800 h100 --plot machines.svg"}));
   command->callback([options, &argv, &status, profiles] {
     options->machines = profiles->count() > 0;
     std::erase(options->profiles.profiles, "");  // CLI11 makes "" from the flag alone
     status = compare_command(*options, argv);
   });
+}
+
+void add_microbench(CLI::App& app, int& status) {
+  auto options = std::make_shared<MicrobenchOptions>();
+  CLI::App* command = app.add_subcommand(
+      "microbench", "Measure this machine: GEMMs, memory, collectives, and how well they overlap");
+  command->add_option("--out", options->out,
+                      "A folder that does not exist yet (default: a new one under results/runs)");
+  command->allow_extras();
+  command->footer(
+      "Other flags go to bin/microbench, beside stp, whose --help has them all (default: --quick):\n"
+      "  --quick                    " +
+      std::string(kQuickTime) +
+      "\n"
+      "  --repetitions 30           samples of every benchmark\n"
+      "  --backend cuda             a GPU; where there is only one, --peers PROFILE emulates its peers\n"
+      "  --models llm-12.1b         whose shapes\n"
+      "  --ranks 2 4 8              sizes of groups\n"
+      "  --benchmark_filter=REGEX   only some, ^overlap/ say; makes no profile\n\n" +
+      help_footer({"stp microbench", "stp microbench --out here --quick --ranks 2 --repetitions 30",
+                   "stp compare here/microbench.json there/microbench.json"}));
+  command->callback([options, command, &status] {
+    options->flags = command->remaining();
+    status = microbench_command(*options);
+  });
+}
+
+void add_list(CLI::App& app) {
+  auto kind = std::make_shared<std::string>();
+  auto names_only = std::make_shared<bool>(false);
+  CLI::App* command = app.add_subcommand("list", "List the suite's scenarios, models, profiles or schedules");
+  command->add_option("KIND", *kind, joined(listed_kinds()) + " (default: these names)")
+      ->check(CLI::IsMember(listed_kinds()));
+  command->add_flag("--names", *names_only, "Print the names alone, one a line");
+  command->footer(help_footer({"stp list scenarios", "stp list profiles --names"}));
+  command->callback([kind, names_only] { list_command(*kind, *names_only); });
+}
+
+// Commands about commands.
+void add_manual(CLI::App& app) {
+  auto of = std::make_shared<std::string>();
+  CLI::App* help = app.add_subcommand("help", "Print the help of a command");
+  help->add_option("COMMAND", *of, "The command (default: help of stp itself)");
+  help->footer(help_footer({"stp help simulate"}));
+  help->callback([&app, of] {
+    const auto commands = names_of_commands(app);
+    if (!of->empty() && std::ranges::find(commands, *of) == commands.end())
+      throw InputError("", "COMMAND", unknown_command(app, *of), "");
+    // app.help() would give that of the command chosen, which is this one.
+    std::fputs((of->empty() ? app.get_formatter()->make_help(&app, "stp", CLI::AppFormatMode::Normal)
+                            : app.get_subcommand(*of)->help("stp"))
+                   .c_str(),
+               stdout);
+  });
+  app.add_subcommand("man", "Print the man page, in roff")
+      ->footer(help_footer({"stp man > stp.1", "man ./stp.1"}))
+      ->callback([&app] { std::fputs(man_page(app, STP_VERSION).c_str(), stdout); });
+  auto shell = std::make_shared<std::string>();
+  CLI::App* complete = app.add_subcommand("completion", "Print a script that completes commands in a shell");
+  complete->add_option("SHELL", *shell, joined(completed_shells()))
+      ->required()
+      ->check(CLI::IsMember(completed_shells()));
+  complete->footer(help_footer(
+      {"source <(stp completion bash)", "stp completion fish > ~/.config/fish/completions/stp.fish"}));
+  complete->callback([&app, shell] { std::fputs(completion(app, *shell).c_str(), stdout); });
 }
 
 std::string version_text() {
@@ -254,29 +396,63 @@ std::string version_text() {
          joined(built_in_backends(), &BuiltIn::name) + libraries;
 }
 
-// Reports a first word that is not a command; CLI11 would only say that a command is required.
-bool tell_unknown_command(const CLI::App& app, const Arguments& argv) {
-  if (argv.size() < 2 || argv[1].starts_with('-') || !app.get_subcommands().empty()) return false;
-  std::vector<std::string> commands;
-  for (const CLI::App* command : app.get_subcommands({})) commands.push_back(command->get_name());
-  const std::string& word = argv[1];
-  const std::string guess = nearest(word, commands);
-  std::fprintf(stderr, "stp: there is no command \"%s\"; %s\n", word.c_str(),
-               guess.empty() ? "stp --help lists them" : ("did you mean " + guess + "?").c_str());
-  return true;
+// CLI11 takes an empty value for none. No argument of stp may be empty: most come from an unset variable.
+void refuse_empty_arguments(const Arguments& argv) {
+  for (size_t i = 1; i < argv.size(); ++i)
+    if (argv[i].empty() || (argv[i].starts_with("--") && argv[i].ends_with('=')))
+      throw InputError("", argv[i].empty() ? argv[i - 1] + " ''" : argv[i], "is empty",
+                       "write its value, or leave it out");
+}
+
+// CLI11 would only say that a command is required, or that an argument was not expected.
+std::string problem_of(const CLI::App& app, const CLI::App& command, const Arguments& argv,
+                       const CLI::Error& error) {
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && argv.size() > 1 &&
+      !argv[1].starts_with('-') && app.get_subcommands().empty())
+    return unknown_command(app, argv[1]);
+  std::string problem = error.what();
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return problem;
+  std::vector<std::string> options;
+  for (const CLI::Option* option : command.get_options())
+    for (const std::string& name : option->get_lnames()) options.push_back("--" + name);
+  for (const std::string& word : app.remaining(true)) {
+    if (!word.starts_with("--")) continue;
+    const std::string name = word.substr(0, word.find('='));
+    std::vector<std::string> begun;  // an abbreviation, which CLI11 does not take
+    std::ranges::copy_if(options, std::back_inserter(begun),
+                         [&](const std::string& option) { return option.starts_with(name); });
+    const std::string guess = begun.empty() ? nearest(name, options) : joined(begun);
+    if (!guess.empty()) problem += "; did you mean " + guess + "?";
+  }
+  return problem;
 }
 
 }  // namespace
 
+int exit_code_of(const std::exception& error) {
+  if (const auto* signal = dynamic_cast<const Interrupted*>(&error)) return signal->exit_code();
+  return dynamic_cast<const InputError*>(&error) != nullptr ? 2 : 1;
+}
+
 int run_command_line(int argc, char** argv) {
   const Arguments words(argv, argv + argc);
-  CLI::App app{"STP: tensor and pipeline parallel schedules, simulated, run and measured"};
-  app.set_version_flag("--version", version_text());
+  refuse_empty_arguments(words);
+  CLI::App app{"STP: tensor and pipeline parallel schedules, simulated, run and measured", "stp"};
+  app.set_version_flag("-V,-v,--version", version_text());
+  app.formatter(help_in_columns());
   app.require_subcommand(1);
-  app.failure_message([](const CLI::App* of, const CLI::Error& error) {
-    std::string command = "stp";
-    for (const CLI::App* chosen : of->get_subcommands()) command += " " + chosen->get_name();
-    return "stp: " + std::string(error.what()) + "; " + command + " --help lists what there is\n";
+  app.footer(
+      "stp COMMAND --help has examples. Environment: STP_DATA_DIR is the folder of the suite's data\n"
+      "(default: share/stp of the installation, else the source tree), STP_PYTHON the interpreter of\n"
+      "plots, NO_COLOR (not empty) turns colours off.");
+  app.failure_message([&](const CLI::App*, const CLI::Error& error) {
+    const CLI::App* command = &app;
+    std::string name = "stp";
+    for (auto chosen = app.get_subcommands(); !chosen.empty(); chosen = command->get_subcommands()) {
+      command = chosen.front();
+      name += " " + command->get_name();
+    }
+    return "stp: " + problem_of(app, *command, words, error) + "; " + name + " --help lists what there is\n";
   });
   add_reproduce(app, words);
   add_simulate(app, words);
@@ -285,18 +461,20 @@ int run_command_line(int argc, char** argv) {
   add_schedule(app);
   add_validate(app);
   add_trace(app);
+  add_model(app);
   add_compare(app, words, status);
+  add_microbench(app, status);
+  add_list(app);
+  add_manual(app);
   try {
     app.parse(argc, argv);
-    if (status != 0) return status;
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
-      throw std::runtime_error("standard output could not be written");
-    return 0;
   } catch (const CLI::ParseError& error) {
-    const bool one_required = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
-    if (one_required && tell_unknown_command(app, words)) return 2;
-    return app.exit(error) == 0 ? 0 : 2;
+    if (app.exit(error) != 0) return 2;  // help and version are "errors" of code 0
   }
+  if (status != 0) return status;
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    throw std::runtime_error("standard output could not be written");
+  return 0;
 }
 
 }  // namespace stp

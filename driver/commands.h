@@ -15,6 +15,8 @@ using Arguments = std::vector<std::string>;  // the program's, its name first
 
 /// Runs the command in the arguments. Returns the exit code.
 int run_command_line(int argc, char** argv);
+/// The exit code of a program that ends with `error`.
+int exit_code_of(const std::exception& error);
 
 // Output files: "" for none, "-" for standard output, which then holds nothing else.
 
@@ -36,15 +38,16 @@ void reproduce_command(const ReproduceOptions& options, const Arguments& argv);
 
 struct SimulateOptions {
   ScenarioOptions reading;
-  std::string scenario, json;
+  std::string scenario, json, csv;
 };
 void simulate_command(const SimulateOptions& options, const Arguments& argv);
 
 struct RunOptions {
   std::vector<std::string> set;  // KEY=VALUE
   std::string scenario;
-  std::string json, trace;
-  std::string predict;  // a hardware profile; "": none
+  std::string json, csv, trace;
+  bool all_microbatches = false;  // in the trace
+  std::string predict;            // a hardware profile; "": none
   DeviceOptions devices;
   double memory_limit_mib = 0;  // 0: none
   int replay_rank = -1;
@@ -64,18 +67,40 @@ void schedule_command(const ScheduleOptions& options);
 
 void validate_command(const std::string& file);
 
+/// The kinds that `stp list` knows: "scenarios" and so on.
+const std::vector<std::string>& listed_kinds();
+/// A `kind` of "" lists these.
+void list_command(const std::string& kind, bool names_only);
+
+struct ImportOptions {
+  std::string config, name, out = "-";
+};
+void import_command(const ImportOptions& options);
+
 struct TraceOptions {
   std::vector<std::string> set;  // KEY=VALUE
   std::string scenario, schedule, out;
   int configuration = 1;
+  bool all_microbatches = false;
 };
 void trace_command(const TraceOptions& options);
+
+/// How long `stp microbench` takes without flags.
+inline constexpr const char* kQuickTime = "one to three minutes on two cores";
+
+struct MicrobenchOptions {
+  std::string out;                 // a folder; "": a new one below results/runs
+  std::vector<std::string> flags;  // of the benchmark program
+};
+/// Returns the exit code of the benchmark program, which prints why it is not 0.
+int microbench_command(const MicrobenchOptions& options);
 
 struct CompareOptions {
   std::vector<std::string> files;
   std::string json, plot;
   double least_difference = 5;  // per cent
   bool machines = false;        // compare profiles, not files
+  bool details = false;         // of profiles: all tables
   ProfileSimulationOptions profiles{.profiles = {}, .scenarios = {"llm-a800", "llm-h20"}, .schedules = {}};
 };
 /// Returns the exit code of the Python program, which prints why it is not 0.

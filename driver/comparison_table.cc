@@ -7,7 +7,6 @@
 
 #include "stp/base/json_input.h"
 #include "table.h"
-#include "varying_fields.h"
 
 namespace stp {
 namespace {
@@ -43,38 +42,27 @@ std::string schedule_name(const json& row) {
   return row.at("contention") == false ? name + ", no contention" : name;
 }
 
-Table model_table(const json& rows, size_t count) {
-  // schedule_name() shows the name, braid, merged backwards and contention.
-  const VaryingFields varying(rows, {"name", "model", "seq", "microbatch_size", "tp", "pp", "microbatches",
-                                     "braid", "merge_backward", "contention"});
+Table model_table(const json& rows, const OptionColumns& options, size_t count) {
   std::vector<std::string> head{"schedule",  "model",           "seq",       "size",  "tp",  "pp",
                                 "m",         "samples/s",       "published", "error", "MFU", "MFU as paper",
                                 "published", "activations, GB", "published", "error", ""};
-  varying.insert_titles(head, 7);
-  Table table(head);
+  std::vector<std::vector<std::string>> lines;
   for (size_t i = 0; i < count; ++i) {
     const json &row = rows[i], &published = row.at("published"), &difference = row.at("difference");
-    std::vector<std::string> cells{
-        schedule_name(row),
-        text(row.at("model")),
-        text(row.at("seq")),
-        text(row.at("microbatch_size")),
-        text(row.at("tp")),
-        text(row.at("pp")),
-        text(row.at("microbatches")),
-        fixed(number(row, "throughput_samples_per_s"), 3),
-        fixed(number(published, "throughput_samples_per_s"), 2),
-        percent(number(difference, "throughput_samples_per_s")),
-        percentage(number(row, "mfu"), 1),
-        percentage(number(row, "mfu_paper"), 1),
-        percentage(number(published, "mfu_paper"), 1),
-        fixed(number(row, "peak_memory_gb"), 1),
-        fixed(number(published, "peak_memory_gb"), 0),
-        percent(number(difference, "peak_memory_gb")),
-        row.at("calibration").get<bool>() && !published.is_null() ? "calibrated" : ""};
-    varying.insert_values(cells, 7, row);
-    table.add(std::move(cells));
+    lines.push_back({schedule_name(row), text(row.at("model")), text(row.at("seq")),
+                     text(row.at("microbatch_size")), text(row.at("tp")), text(row.at("pp")),
+                     text(row.at("microbatches")), fixed(number(row, "throughput_samples_per_s"), 3),
+                     fixed(number(published, "throughput_samples_per_s"), 2),
+                     percent(number(difference, "throughput_samples_per_s")),
+                     percentage(number(row, "mfu"), 1), percentage(number(row, "mfu_paper"), 1),
+                     percentage(number(published, "mfu_paper"), 1), fixed(number(row, "peak_memory_gb"), 1),
+                     fixed(number(published, "peak_memory_gb"), 0),
+                     percent(number(difference, "peak_memory_gb")),
+                     row.at("calibration").get<bool>() && !published.is_null() ? "calibrated" : ""});
   }
+  options.insert_into(head, lines, 7);
+  Table table(head);
+  for (auto& line : lines) table.add(std::move(line));
   return table;
 }
 
@@ -111,22 +99,27 @@ Table fits_table(const json& rows, size_t count) {
   Table table({"schedule", "model", "seq", "size", "tp", "pp", "activations, GB", "all, GB", "GPU, GB",
                "margin, GB", "fits", "published", ""});
   const auto verdict = [](bool fits) { return fits ? "yes" : "out of memory"; };
+  const auto ours = [&](const std::string& fits) {
+    return fits == "maybe" ? "maybe" : verdict(fits == "yes");
+  };
   for (size_t i = 0; i < count; ++i) {
     const json &row = rows[i], &published = row.at("published");
     double all = 0;
     for (const json& rank : row.at("ranks")) {
       double bytes = 0;
-      for (const json& kind : rank.at("memory_bytes")) bytes += kind.get<double>();
+      for (const auto& [kind, of_kind] : rank.at("memory_bytes").items())
+        bytes += kind == "host" ? 0 : of_kind.get<double>();
       all = std::max(all, bytes / 1e9);
     }
     const double margin = row.at("memory_margin_gb").get<double>();
     const bool known = published.is_object() && published.contains("fits");
-    const bool right = known && published.at("fits").get<bool>() == (margin >= 0);
+    const std::string fits = row.at("fits").get<std::string>();
+    const bool wrong = known && fits == (published.at("fits").get<bool>() ? "no" : "yes");
     table.add({schedule_name(row), text(row.at("model")), text(row.at("seq")),
                text(row.at("microbatch_size")), text(row.at("tp")), text(row.at("pp")),
                fixed(number(row, "peak_memory_gb"), 1), fixed(all, 1), fixed(all + margin, 1),
-               fixed(margin, 1), verdict(margin >= 0),
-               known ? verdict(published.at("fits").get<bool>()) : "–", !known || right ? "" : "wrong"});
+               fixed(margin, 1), ours(fits), known ? verdict(published.at("fits").get<bool>()) : "–",
+               wrong ? "wrong" : ""});
   }
   return table;
 }
@@ -183,7 +176,13 @@ std::string pairs_table(const json& rows, const json& line) {
          text(line.at("reason")) + "\n";
 }
 
-std::string comparison_table(const json& rows, size_t most) {
+// schedule_name() shows the name, braid, merged backwards and contention.
+OptionColumns columns_of_comparison() {
+  return OptionColumns({"name", "model", "seq", "microbatch_size", "tp", "pp", "microbatches", "braid",
+                        "merge_backward", "contention"});
+}
+
+std::string comparison_table(const json& rows, const OptionColumns& options, size_t most) {
   bool models = false, shares = false, fits = false;
   for (const json& row : rows) {
     models = models || !row.at("model").is_null();
@@ -193,7 +192,7 @@ std::string comparison_table(const json& rows, size_t most) {
   const size_t count = std::min(rows.size(), models ? most : most / 4);
   const Table table = shares   ? share_table(rows, count)
                       : fits   ? fits_table(rows, count)
-                      : models ? model_table(rows, count)
+                      : models ? model_table(rows, options, count)
                                : unit_cost_table(rows, count);
   std::string lines = table.text();
   if (count < rows.size())

@@ -1,28 +1,56 @@
 #include "interrupt.h"
 
+#include <unistd.h>
+
 #include <csignal>
-#include <stdexcept>
+#include <string>
 
 namespace stp {
 namespace {
 
-volatile std::sig_atomic_t noted = 0;
+volatile std::sig_atomic_t noted = 0;  // the signal's number
+
+void on_interrupts(void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESETHAND;
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
+}
+
+// Handlers may not allocate or lock.
+template <size_t N>
+void say(const char (&message)[N]) {
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, message, N - 1);
+}
+
+void end(int signal) {
+  say("stp: interrupted; nothing was written\n");
+  _exit(128 + signal);
+}
+
+// A simulated step cannot stop in its middle: after a second the user learns what the program waits for.
+void note(int signal) {
+  noted = signal;
+  std::signal(SIGALRM,
+              [](int) { say("stp: interrupted; waits for the step at work (once more: ends at once)\n"); });
+  alarm(1);
+}
 
 }  // namespace
 
-void note_interrupts() {
-  struct sigaction action {};
-  action.sa_handler = [](int) { noted = 1; };
-  action.sa_flags = SA_RESETHAND;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-  sigaction(SIGHUP, &action, nullptr);
+Interrupted::Interrupted(const std::string& kept)
+    : std::runtime_error("interrupted; " + kept), exit_code_(128 + static_cast<int>(noted)) {
+  alarm(0);
 }
+
+void end_at_interrupts() { on_interrupts(end); }
+
+void note_interrupts() { on_interrupts(note); }
 
 bool interrupted() { return noted != 0; }
 
 void check_interrupted() {
-  if (interrupted()) throw std::runtime_error("interrupted; nothing was written");
+  if (interrupted()) throw Interrupted();
 }
 
 }  // namespace stp

@@ -1,13 +1,30 @@
-// Ctrl-C or a batch system's signal ends the program like an error: no partial output remains.
+// Signals that end the program: SIGINT (Ctrl-C), SIGTERM and SIGHUP. The exit code is 128 + the signal's
+// number.
 #pragma once
+
+#include <stdexcept>
 
 namespace stp {
 
-/// From now on the first SIGINT, SIGTERM or SIGHUP is only noted. A second one ends the program.
+/// Thrown when work ends because of a signal.
+class Interrupted : public std::runtime_error {
+ public:
+  /// `kept`: what remains of the work, for the message.
+  explicit Interrupted(const std::string& kept = "nothing was written");
+  [[nodiscard]] int exit_code() const { return exit_code_; }
+
+ private:
+  int exit_code_;
+};
+
+/// From now on a signal ends the program at once, with a message. For work that has nothing to keep.
+void end_at_interrupts();
+/// From now on the first signal is only noted (and the user told after a second, if the program still works);
+/// the next of its kind ends the program.
 void note_interrupts();
 /// Whether a signal was noted.
 bool interrupted();
-/// Throws std::runtime_error if a signal was noted. Call it between pieces of work.
+/// Throws Interrupted if a signal was noted. Call it between pieces of work.
 void check_interrupted();
 
 }  // namespace stp

@@ -6,17 +6,23 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <fstream>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
 #include "interrupt.h"
+#include "stp/base/data.h"
 #include "stp/base/error.h"
 #include "stp/base/json_input.h"
 #include "stp/report/chrome_trace.h"
@@ -36,6 +42,36 @@ std::string plain(const json& value) {
 fs::path without_slash(const fs::path& target) {
   const fs::path normal = target.lexically_normal();
   return normal.filename().empty() ? normal.parent_path() : normal;
+}
+
+// Adds the fields of a record's row: scalars, lists of scalars, and those of objects.
+void add_values(const json& object, const std::string& prefix, std::map<std::string, std::string>& values) {
+  for (const auto& [key, value] : object.items()) {
+    if (value.is_object()) {
+      add_values(value, prefix + key + ".", values);
+    } else if (!value.is_array()) {
+      values[prefix + key] = value.is_null() ? "" : plain(value);
+    } else if (std::ranges::none_of(value, [](const json& each) { return each.is_structured(); })) {
+      std::string& text = values[prefix + key];
+      for (const json& each : value) text += (text.empty() ? "" : " ") + plain(each);
+    }
+  }
+}
+
+std::string csv_cell(const std::string& text) {
+  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
+  std::string quoted;
+  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return '"' + quoted + '"';
+}
+
+// Returns false for standard output.
+bool write_text(const std::string& path, const std::function<std::string()>& text) {
+  if (path == "-")
+    std::fputs(text().c_str(), stdout);
+  else if (!path.empty())
+    write_new_file(path, text());
+  return path != "-";
 }
 
 void tell_leftovers(const fs::path& folder) {
@@ -94,28 +130,100 @@ void OutputFolder::publish() {
                              "); the results are in " + partial);
 }
 
+void OutputFolder::publish_interrupted() {
+  if (fs::is_empty(partial_)) throw Interrupted();
+  target_ += "-interrupted";
+  taken_ = Taken::number;
+  publish();
+  throw Interrupted("what was finished is in " + target_.string());
+}
+
+fs::path new_run_folder(const std::string& prefix) {
+  const bool in_source_tree = fs::exists(data_path("CMakeLists.txt"));
+  const fs::path runs =
+      in_source_tree ? fs::path(data_path("results/runs")) : fs::current_path() / "results/runs";
+  fs::create_directories(runs);
+  const std::time_t now = std::time(nullptr);
+  char name[64];
+  std::tm utc{};
+  std::strftime(name, sizeof name, "%Y%m%d-%H%M%S", gmtime_r(&now, &utc));
+  return runs / (prefix + name);
+}
+
 fs::path unused_path(const fs::path& folder, const std::string& stem, const std::string& extension) {
   fs::path path = folder / (stem + extension);
   for (int i = 2; fs::exists(path); ++i) path = folder / (stem + "-" + std::to_string(i) + extension);
   return path;
 }
 
-void refuse_existing(const std::string& path, const char* flag) {
-  if (path.empty() || path == "-") return;
-  std::error_code ignored;
-  if (fs::is_character_file(path, ignored)) return;
-  if (fs::exists(path, ignored))
-    throw InputError(path, flag, "exists, and results are never overwritten", "name another file");
-  tell_leftovers(fs::absolute(path).parent_path());
+void check_outputs(const std::vector<OutputFile>& files) {
+  std::map<fs::path, const char*> flags;
+  for (const auto& [path, flag] : files) {
+    if (path.empty()) continue;
+    std::error_code ignored;
+    const fs::path whole = path == "-" ? fs::path(path) : fs::weakly_canonical(fs::absolute(path), ignored);
+    if (fs::is_character_file(path, ignored)) continue;
+    if (const auto [other, first] = flags.try_emplace(whole, flag); !first)
+      throw InputError(path, flag, std::string("is the output of ") + other->second + " too",
+                       "name another file");
+    if (path == "-") continue;
+    if (fs::exists(path, ignored))
+      throw InputError(path, flag, "exists, and results are never overwritten", "name another file");
+    const fs::path folder = fs::absolute(path).parent_path();
+    if (access(folder.c_str(), W_OK | X_OK) != 0)
+      throw InputError(path, flag, "cannot be created", "check that its folder exists and may be written");
+    tell_leftovers(folder);
+  }
 }
 
 bool write_record(const std::string& path, const json& record) {
-  if (path == "-") {
-    std::fputs(record_text(record).c_str(), stdout);
-    return false;
+  return write_text(path, [&] { return record_text(record); });
+}
+
+json csv_row(const Result& result) {
+  json row = to_json(result);
+  const RankResult& busiest = result.busiest_rank();
+  row["pp_bubble_s"] = busiest.pp_bubble_s;
+  row["tp_bubble_s"] = busiest.tp_bubble_s;
+  if (const auto tokens = result.tokens_per_s_per_gpu()) row["tokens_per_s_per_gpu"] = *tokens;
+  if (const auto needed = result.peak_total_gb()) {
+    row["peak_total_gb"] = *needed;
+    if (const auto margin = result.memory_margin_gb) {
+      row["gpu_memory_gb"] = *needed + *margin;
+    }
   }
-  if (!path.empty()) write_new_file(path, record_text(record));
-  return true;
+  return row;
+}
+
+bool write_csv(const std::string& path, const json& rows) {
+  return write_text(path, [&] {
+    std::vector<std::map<std::string, std::string>> lines;
+    std::set<std::string> fields;
+    for (const json& row : rows) {
+      add_values(row, "", lines.emplace_back());
+      for (const auto& [field, value] : lines.back()) fields.insert(field);
+    }
+    std::string text;
+    std::vector<std::string> columns(fields.begin(), fields.end());
+    std::stable_partition(columns.begin(), columns.end(), [](const std::string& field) {
+      return field == "name" || field == "schedule" || field == "model";
+    });
+    const auto write_line = [&](const auto& cell_of) {
+      for (const std::string& field : columns)
+        text += (field == columns.front() ? "" : ",") + csv_cell(cell_of(field));
+      text += "\n";
+    };
+    write_line([](const std::string& field) { return field; });
+    for (auto& line : lines) write_line([&](const std::string& field) { return line[field]; });
+    return text;
+  });
+}
+
+std::string kept_rows(size_t rows, size_t of, const std::vector<std::string>& files) {
+  std::string names;
+  for (const std::string& file : files)
+    if (!file.empty() && file != "-") names += (names.empty() ? ", in " : " and ") + file;
+  return std::to_string(rows) + " of " + std::to_string(of) + " rows are finished" + names;
 }
 
 std::string file_word(const json& row) {
@@ -140,10 +248,10 @@ std::string heading(const json& row) {
   return words + ", m " + plain(row.at("microbatches"));
 }
 
-void write_trace(const fs::path& path, const SimulatedRun& run) {
+void write_trace(const fs::path& path, const SimulatedRun& run, int ends) {
   const json row = to_json(run.result);
   std::ofstream file(path);
-  write_chrome_trace(file, run.program, run.timeline, heading(row), row.at("time_unit"));
+  write_chrome_trace(file, run.program, run.timeline, heading(row), row.at("time_unit"), ends);
   file.close();
   if (!file)
     throw std::runtime_error(path.string() + ": could not be written completely (is the disk full?)");

@@ -1,13 +1,23 @@
 #include "profile_simulation.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <exception>
 #include <filesystem>
+#include <functional>
 #include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <string_view>
+#include <thread>
+#include <tuple>
 
 #include "baselines/registry.h"
+#include "compared_machines.h"
+#include "progress.h"
 #include "run_simulated.h"
 #include "scenario.h"
 #include "stp/base/data.h"
@@ -16,19 +26,11 @@
 #include "stp/report/compare.h"
 #include "stp/report/machine_figures.h"
 #include "stp/schedule/generator.h"
-#include "table.h"
 
 namespace stp {
 namespace {
 
 using nlohmann::json;
-
-constexpr const char* kProfiles = "profiles";
-
-struct Machine {
-  HardwareProfile profile;
-  SharedJson profile_json;  // as read, every value with its source
-};
 
 // A configuration of the scenarios, simulated on each machine.
 struct ComparedConfiguration {
@@ -37,41 +39,22 @@ struct ComparedConfiguration {
   std::set<size_t> scenarios;  // these scenarios have it
 };
 
-std::vector<Scenario> read_scenarios(const std::vector<std::string>& words) {
+std::vector<Scenario> read_scenarios(const std::vector<std::string>& words,
+                                     const std::vector<std::string>& set) {
+  for (const std::string& change : set)
+    if (change.starts_with("cluster"))
+      throw InputError("", "--set",
+                       "\"" + change + "\" is of a cluster, and the machines are those of --profiles",
+                       "copy a profile, change it, and name the copy");
   std::vector<Scenario> scenarios;
   for (const std::string& word : words) {
-    scenarios.push_back(read_scenario(word));
+    say_differences(scenarios.emplace_back(read_scenario(word, Changes(set))));
     for (const Experiment& experiment : scenarios.back().experiments)
       if (!experiment.hardware)
         throw InputError(scenarios.back().file, "model", "has no cluster, which could be replaced",
                          "name scenarios of a model on a cluster, such as llm-a800");
   }
   return scenarios;
-}
-
-// Reads the named profiles, or all of the suite. The first scenario's profile comes first.
-std::vector<Machine> read_machines(const std::vector<std::string>& named, const Experiment& first) {
-  std::vector<std::string> words = named;
-  if (words.empty()) {
-    for (const auto& entry : std::filesystem::directory_iterator(data_path(kProfiles)))
-      if (entry.path().extension() == ".json") words.push_back(entry.path().stem());
-    std::sort(words.begin(), words.end());
-    const auto leading = std::find(words.begin(), words.end(), first.hardware->profile.name);
-    if (leading != words.end()) std::rotate(words.begin(), leading, leading + 1);
-  }
-  std::vector<Machine> machines;
-  for (const std::string& word : words) {
-    const std::string file = find_data_file(word, kProfiles, "", "--profiles");
-    HardwareProfile profile = read_profile(file);
-    for (const Machine& other : machines)
-      if (other.profile.name == profile.name)
-        throw InputError(file, "name", "\"" + profile.name + "\" is the name of two profiles",
-                         "give each its own name");
-    machines.push_back({std::move(profile), std::make_shared<const json>(read_json_file(file))});
-  }
-  if (machines.size() < 2)
-    throw InputError("", "--profiles", "need at least two machines", "name two or more");
-  return machines;
 }
 
 // Configurations are the same if they differ only in cluster, schedules and microbatches.
@@ -130,7 +113,7 @@ json gain_of(const std::vector<Scenario>& scenarios) {
   return {{"of", "stp"}, {"over", "1f1b-i"}};
 }
 
-Experiment on_machine(const Experiment& experiment, const Machine& machine) {
+Experiment on_machine(const Experiment& experiment, const ComparedMachine& machine) {
   Experiment there = experiment;
   there.hardware->profile = machine.profile;
   there.hardware->cluster_data = {machine.profile.name, "", machine.profile_json};
@@ -149,9 +132,9 @@ bool compatible(const Experiment& experiment, const HardwareProfile& profile) {
 }
 
 // The GEMMs of a job on one rank.
-json gemm_json(const std::vector<Machine>& machines, const Job& job) {
+json gemm_json(const std::vector<ComparedMachine>& machines, const Job& job) {
   json gemms = json::array();
-  for (const Machine& machine : machines) {
+  for (const ComparedMachine& machine : machines) {
     size_t i = 0;
     for (const GemmFigure& figure : gemm_figures(machine.profile, job.model, job.shape, job.implementation)) {
       if (&machine == &machines.front())
@@ -166,9 +149,10 @@ json gemm_json(const std::vector<Machine>& machines, const Job& job) {
 }
 
 // An all-reduce, alone and overlapped with the forward of either unit, from the simulation's costs.
-json all_reduce_json(const std::vector<Machine>& machines, const Experiment& experiment, double bytes) {
+json all_reduce_json(const std::vector<ComparedMachine>& machines, const Experiment& experiment,
+                     double bytes) {
   json figures;
-  for (const Machine& machine : machines) {
+  for (const ComparedMachine& machine : machines) {
     json seconds, share, behind_attn, behind_mlp;
     if (compatible(experiment, machine.profile)) {
       const Experiment there = on_machine(experiment, machine);
@@ -209,31 +193,71 @@ class ConfigurationSimulator {
     return run_simulated(program(schedule, experiment), experiment).result;
   }
 
+  // Samples per second alone, in half the time. Many values have no part in a configuration, so equal times
+  // are simulated once. Costs that make another program show in the times of any.
+  double throughput(size_t schedule, const Experiment& experiment) {
+    const Program& any = first_program(schedule, experiment);
+    const std::vector<double> times = op_seconds(any, cost_table_of(experiment, any));
+    const Contention contention = contention_of(experiment);
+    const std::string_view bytes(reinterpret_cast<const char*>(times.data()), times.size() * sizeof(double));
+    const std::tuple key{schedule, std::hash<std::string_view>{}(bytes), contention.compute,
+                         contention.all_reduce};
+    const auto known = known_.find(key);
+    if (known != known_.end()) return known->second;
+    const auto simulated = [&](const Program& ops, const std::vector<double>& seconds) {
+      return configuration_of(experiment, ops).samples() / timeline_of(ops, seconds, contention).step_s;
+    };
+    if (!depends_on_costs(schedule, experiment)) return known_[key] = simulated(any, times);
+    const Program own = program(schedule, experiment);
+    return known_[key] = simulated(own, op_seconds(own, cost_table_of(experiment, own)));
+  }
+
  private:
-  Program program(size_t schedule, const Experiment& experiment) {
+  [[nodiscard]] bool depends_on_costs(size_t schedule, const Experiment& experiment) const {
     const ScheduleChoice& choice = choices_[schedule];
-    if (experiment.split == LayerSplit::balanced || is_by_times(experiment.braid) ||
-        (choice.file.empty() && find_generator(choice.name).cost_aware))
-      return program_for(choice, experiment, configuration_.file);
-    if (!programs_[schedule]) programs_[schedule] = program_for(choice, experiment, configuration_.file);
+    return experiment.split == LayerSplit::balanced || is_by_times(experiment.braid) ||
+           (choice.file.empty() && find_generator(choice.name).cost_aware);
+  }
+
+  const Program& first_program(size_t schedule, const Experiment& experiment) {
+    if (!programs_[schedule])
+      programs_[schedule] = program_for(choices_[schedule], experiment, configuration_.file);
     return *programs_[schedule];
+  }
+
+  Program program(size_t schedule, const Experiment& experiment) {
+    return depends_on_costs(schedule, experiment)
+               ? program_for(choices_[schedule], experiment, configuration_.file)
+               : first_program(schedule, experiment);
   }
 
   const ComparedConfiguration& configuration_;
   const std::vector<ScheduleChoice>& choices_;
-  std::vector<std::optional<Program>> programs_;  // programs that do not depend on costs
+  std::vector<std::optional<Program>> programs_;  // the first of each schedule
+  // Throughputs by schedule, hash of its ops' times, and contention.
+  std::map<std::tuple<size_t, size_t, double, double>, double> known_;
 };
 
+// What a machine's memory holds: all that is needed, the activations alone, or not even these.
+const char* fits(const Result& result, const HardwareProfile& profile) {
+  if (*result.memory_margin_gb >= 0) return "all";
+  return *result.peak_memory_gb() * 1e9 <= profile.memory_bytes ? "activations" : "nothing";
+}
+
 // Rows by schedule, then machine.
-json rows_json(const ComparedConfiguration& configuration, const std::vector<Machine>& machines,
+json rows_json(const ComparedConfiguration& configuration, const std::vector<ComparedMachine>& machines,
                size_t schedules, ConfigurationSimulator& simulator) {
   json rows = json::array();
   for (size_t schedule = 0; schedule < schedules; ++schedule) {
-    for (const Machine& machine : machines) {
+    for (const ComparedMachine& machine : machines) {
       const Experiment there = on_machine(configuration.experiment, machine);
       std::string refused = incompatibility(there, machine.profile);
       try {
-        if (refused.empty()) rows.push_back(to_json(simulator.run(schedule, there)));
+        if (refused.empty()) {
+          const Result result = simulator.run(schedule, there);
+          rows.push_back(to_json(result));
+          rows.back()["fits"] = fits(result, machine.profile);
+        }
       } catch (const InputError& error) {
         refused = error.what();
       }
@@ -244,44 +268,48 @@ json rows_json(const ComparedConfiguration& configuration, const std::vector<Mac
   return rows;
 }
 
-// Throughputs by schedule; null for schedules that refuse the configuration.
-json throughputs_json(const Experiment& experiment, size_t schedules, ConfigurationSimulator& simulator) {
+// By schedule whether it is of interest.
+using Wanted = std::vector<bool>;
+
+// Throughputs by schedule; null for those that are not wanted or refuse the configuration.
+json throughputs_json(const Experiment& experiment, const Wanted& wanted, ConfigurationSimulator& simulator) {
   json of_schedules = json::array();
-  for (size_t schedule = 0; schedule < schedules; ++schedule) {
+  for (size_t schedule = 0; schedule < wanted.size(); ++schedule) {
+    of_schedules.push_back(nullptr);
     try {
-      of_schedules.push_back(simulator.run(schedule, experiment).throughput().value_or(0));
+      if (wanted[schedule]) of_schedules.back() = simulator.throughput(schedule, experiment);
     } catch (const InputError&) {
-      of_schedules.push_back(nullptr);
+      continue;
     }
   }
   return of_schedules;
 }
 
-// By machine: throughputs with each ranged value of the profile at both ends of its range.
-json varied_json(const Experiment& experiment, const std::vector<Machine>& machines, size_t schedules,
+// Throughputs with each uncertain value of a machine's profile at both ends.
+json varied_json(const Experiment& experiment, const ComparedMachine& machine,
+                 const std::vector<ComparedMachine>& machines, const Wanted& wanted,
                  ConfigurationSimulator& simulator) {
   json varied = json::array();
-  for (const Machine& machine : machines) {
-    json& of_machine = varied.emplace_back(json::array());
-    if (!compatible(experiment, machine.profile)) continue;
-    for (const std::string& name : machine.profile.ranged) {
-      json ends = json::array();
-      for (const char* end : {"from", "to"}) {
-        json content = *machine.profile_json;
-        content[name]["value"] = content[name]["range"][end];
-        const Machine there{read_profile(content, machine.profile.name), machine.profile_json};
-        ends.push_back(throughputs_json(on_machine(experiment, there), schedules, simulator));
-      }
-      of_machine.push_back({{"value", name}, {"samples_per_s", ends}});
+  if (!compatible(experiment, machine.profile)) return varied;
+  for (const UncertainValue& uncertain : machine.profile.uncertain) {
+    if (!is_varied(uncertain, machine, machines)) continue;
+    json ends = json::array();
+    for (const double end : {uncertain.from, uncertain.to}) {
+      json content = *machine.profile_json;
+      json& value = content[uncertain.name]["value"];
+      value = value.is_number_integer() && end == std::floor(end) ? json(std::llround(end)) : json(end);
+      const ComparedMachine there{read_profile(content, machine.profile.name), machine.profile_json,
+                                  machine.file};
+      ends.push_back(throughputs_json(on_machine(experiment, there), wanted, simulator));
     }
+    varied.push_back({{"value", uncertain.name}, {"samples_per_s", ends}});
   }
   return varied;
 }
 
-// Throughputs of `first` with every subset of the differing parts taken from `other`; null if a schedule
-// refuses.
-json mixtures_json(const Experiment& experiment, const Machine& first, const Machine& other, size_t schedules,
-                   ConfigurationSimulator& simulator) {
+// Throughputs of `first` with every subset of the differing parts taken from `other`.
+json mixtures_json(const Experiment& experiment, const ComparedMachine& first, const ComparedMachine& other,
+                   const Wanted& wanted, ConfigurationSimulator& simulator) {
   std::vector<ProfilePart> parts;
   json names = json::array(), throughputs = json::array();
   for (const ProfilePart part : kProfileParts) {
@@ -290,56 +318,142 @@ json mixtures_json(const Experiment& experiment, const Machine& first, const Mac
     names.push_back(to_string(part));
   }
   for (size_t set = 0; set < size_t{1} << parts.size(); ++set) {
-    Machine mixed = first;
+    ComparedMachine mixed = first;
     for (size_t i = 0; i < parts.size(); ++i)
       if ((set >> i & 1) != 0) take_part(mixed.profile, other.profile, parts[i]);
-    throughputs.push_back(throughputs_json(on_machine(experiment, mixed), schedules, simulator));
+    throughputs.push_back(throughputs_json(on_machine(experiment, mixed), wanted, simulator));
   }
   return {{"machine", other.profile.name}, {"parts", names}, {"samples_per_s", throughputs}};
+}
+
+json machine_json(const ComparedMachine& machine, const std::vector<ComparedMachine>& machines) {
+  json uncertain = json::array();
+  for (const UncertainValue& one : machine.profile.uncertain)
+    if (is_varied(one, machine, machines))
+      uncertain.push_back({{"value", one.name}, {"from", one.from}, {"to", one.to}});
+  return {{"name", machine.profile.name},
+          {"fitted", machine.profile.fitted},
+          {"assumed", machine.profile.assumed},
+          {"uncertain", uncertain},
+          {"profile", *machine.profile_json}};
+}
+
+// Of the schedules that fit on both machines, the fastest on the first and the fastest on the other.
+Wanted fastest_on_either(const json& rows, size_t schedules, size_t machines, size_t other) {
+  const auto row = [&](size_t schedule, size_t machine) -> const json& {
+    return rows[schedule * machines + machine];
+  };
+  const auto fits_on = [&](size_t schedule, size_t machine) {
+    return row(schedule, machine).value("fits", "refused") == "all";
+  };
+  const auto throughput = [&](size_t schedule, size_t machine) {
+    return row(schedule, machine).at("throughput_samples_per_s").get<double>();
+  };
+  Wanted wanted(schedules, false);
+  for (const size_t machine : {size_t{0}, other}) {
+    std::optional<size_t> best;
+    for (size_t schedule = 0; schedule < schedules; ++schedule)
+      if (fits_on(schedule, 0) && fits_on(schedule, other) &&
+          (!best || throughput(schedule, machine) > throughput(*best, machine)))
+        best = schedule;
+    if (best) wanted[*best] = true;
+  }
+  return wanted;
+}
+
+json configuration_json(const ComparedConfiguration& configuration,
+                        const std::vector<ComparedMachine>& machines,
+                        const std::vector<ScheduleChoice>& choices, bool attributed) {
+  const Experiment& experiment = configuration.experiment;
+  ConfigurationSimulator simulator(configuration, choices);
+  const json rows = rows_json(configuration, machines, choices.size(), simulator);
+  const auto of_interest = [&](size_t machine, const std::set<std::string>& which) {
+    Wanted wanted;
+    for (size_t schedule = 0; schedule < choices.size(); ++schedule)
+      wanted.push_back(which.contains(rows[schedule * machines.size() + machine].value("fits", "refused")));
+    return wanted;
+  };
+  json varied = json::array(), mixtures = json::array();
+  for (size_t i = 0; i < machines.size(); ++i)
+    varied.push_back(
+        varied_json(experiment, machines[i], machines, of_interest(i, {"all", "activations"}), simulator));
+  for (size_t i = 1; i < machines.size(); ++i) {
+    if (!compatible(experiment, machines[0].profile) || !compatible(experiment, machines[i].profile))
+      continue;
+    Wanted wanted(choices.size(), true);
+    if (!attributed) wanted = fastest_on_either(rows, choices.size(), machines.size(), i);
+    mixtures.push_back(mixtures_json(experiment, machines[0], machines[i], wanted, simulator));
+  }
+  const Job job = job_of(experiment);
+  return {{"model", job.model.name},
+          {"implementation", to_json(experiment).at("implementation")},
+          {"seq", job.shape.seq},
+          {"microbatch_size", job.shape.microbatch_size},
+          {"tp", experiment.strategy.tp},
+          {"pp", experiment.strategy.pp},
+          {"microbatches", experiment.microbatches},
+          {"gemms", gemm_json(machines, job)},
+          {"all_reduce", all_reduce_json(machines, experiment, hidden_bytes(job.model, job.shape))},
+          {"attributed", attributed},
+          {"rows", rows},
+          {"varied", varied},
+          {"mixtures", mixtures}};
+}
+
+// Calls work(i) for i < count on all cores. Throws what the call with the least i threw.
+void on_all_cores(size_t count, const std::function<void(size_t)>& work) {
+  std::atomic<size_t> next{0};
+  std::vector<std::exception_ptr> errors(count);
+  const auto take = [&] {
+    for (size_t i = next++; i < count; i = next++) {
+      try {
+        work(i);
+      } catch (...) {
+        errors[i] = std::current_exception();
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (size_t core = 1; core < std::min<size_t>(count, std::thread::hardware_concurrency()); ++core)
+      threads.emplace_back(take);
+    take();
+  }
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
 }
 
 }  // namespace
 
 json simulate_profiles(const ProfileSimulationOptions& options) {
-  const std::vector<Scenario> scenarios = read_scenarios(options.scenarios);
-  const std::vector<Machine> machines = read_machines(options.profiles, scenarios[0].experiments[0]);
+  const std::vector<Scenario> scenarios = read_scenarios(options.scenarios, options.set);
+  std::vector<ComparedMachine> machines =
+      read_machines(options.profiles, scenarios[0].experiments[0].hardware->profile.name);
   const std::vector<ScheduleChoice> choices = choose_schedules(options.schedules, scenarios);
   const std::vector<ComparedConfiguration> configurations = gather(scenarios);
 
-  json result = {{"gain", gain_of(scenarios)}};
+  json result = {{"gain", gain_of(scenarios)}, {"without_fixed_memory", level_fixed_memory(machines)}};
   for (const Scenario& scenario : scenarios) result["scenarios"].push_back(scenario.name);
   for (const ScheduleChoice& choice : choices) result["schedules"].push_back(name_of(choice));
-  for (const Machine& machine : machines)
-    result["machines"].push_back({{"name", machine.profile.name},
-                                  {"fitted", machine.profile.fitted},
-                                  {"profile", *machine.profile_json}});
-
-  ProgressBar progress("simulating", configurations.size());
+  for (const ComparedMachine& machine : machines)
+    result["machines"].push_back(machine_json(machine, machines));
   for (const ComparedConfiguration& configuration : configurations) {
-    const Experiment& experiment = configuration.experiment;
-    const bool shared = configuration.scenarios.size() == scenarios.size();
-    result["models"][experiment.hardware->model.name] = *experiment.hardware->model_data.content;
-    ConfigurationSimulator simulator(configuration, choices);
-    json mixtures = json::array();
-    for (size_t i = 1; i < machines.size() && (shared || options.attribute_all); ++i)
-      if (compatible(experiment, machines[0].profile) && compatible(experiment, machines[i].profile))
-        mixtures.push_back(mixtures_json(experiment, machines[0], machines[i], choices.size(), simulator));
-    const Job job = job_of(experiment);
-    result["configurations"].push_back(
-        {{"model", job.model.name},
-         {"seq", job.shape.seq},
-         {"microbatch_size", job.shape.microbatch_size},
-         {"tp", experiment.strategy.tp},
-         {"pp", experiment.strategy.pp},
-         {"microbatches", experiment.microbatches},
-         {"shared", shared},
-         {"gemms", gemm_json(machines, job)},
-         {"all_reduce", all_reduce_json(machines, experiment, hidden_bytes(job.model, job.shape))},
-         {"rows", rows_json(configuration, machines, choices.size(), simulator)},
-         {"varied", varied_json(experiment, machines, choices.size(), simulator)},
-         {"mixtures", mixtures}});
-    progress.step();
+    const auto& hardware = *configuration.experiment.hardware;
+    result["models"][hardware.model.name] = *hardware.model_data.content;
   }
+
+  std::vector<json> lines(configurations.size());
+  ProgressBar progress("simulating", configurations.size());
+  std::mutex shown;
+  on_all_cores(configurations.size(), [&](size_t i) {
+    const bool shared = configurations[i].scenarios.size() == scenarios.size();
+    lines[i] = configuration_json(configurations[i], machines, choices,
+                                  options.attribute_all || (shared && options.attribute_shared));
+    lines[i]["shared"] = shared;
+    const std::lock_guard lock(shown);
+    progress.step();
+  });
+  result["configurations"] = lines;
   return result;
 }
 

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <new>
 
 #include "baselines/registry.h"
 #include "process_share.h"
+#include "progress.h"
 #include "run_simulated.h"
 #include "speed_probe.h"
 #include "stp/backends/backends.h"
@@ -17,6 +19,7 @@
 #include "stp/runtime/call_times.h"
 #include "stp/runtime/trainer.h"
 #include "stp/schedule/validate.h"
+#include "table.h"
 
 namespace stp {
 namespace {
@@ -169,7 +172,32 @@ BackendOptions backend_options(BackendOptions options, const Training& training)
   return options;
 }
 
+constexpr const char* kLessMemory =
+    "use a smaller model, a shorter seq, a smaller microbatch_size, fewer replicas, or a machine with more";
+
+std::string needed_gb(const Program& program, const Experiment& experiment) {
+  const double gb = bytes_of_run(program, experiment) / 1e9;
+  return "at least " + fixed(gb, gb < 1 ? 4 : 1) + " GB for the tensors of its " +
+         std::to_string(experiment.strategy.world_size()) + " rank(s)";
+}
+
+// Refuses a run that all memory of its one device cannot hold: the system would end the program in its
+// middle, without a word.
+Program program_that_fits(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file,
+                          const DeviceOptions& options) {
+  Program program = program_for(choice, experiment, file);
+  if (options.replay || (options.processes != nullptr && options.processes->count() > 1)) return program;
+  const double memory = built_in(options.backend).memory();
+  if (bytes_of_run(program, experiment) > memory)
+    throw InputError(file, (experiment.field.empty() ? "" : experiment.field + ".") + "model",
+                     "needs " + needed_gb(program, experiment) + " with " + program.schedule.name +
+                         ", and there are " + fixed(memory / 1e9, 1) + " GB",
+                     kLessMemory);
+  return program;
+}
+
 std::unique_ptr<Backend> open_backend(const DeviceOptions& options, const BackendOptions& devices) {
+  begin_phase("setting up " + (options.replay ? "1 rank" : std::to_string(devices.world_size) + " ranks"));
   if (options.replay)
     return make_replay_backend(options.backend, devices,
                                {.rank = options.replay->rank,
@@ -249,7 +277,7 @@ class MeasuredTraining {
         predicted_(predict(choice, experiment, profile, file)),
         training_(training_of(experiment, options.replay.has_value())),
         devices_(backend_options(options, training_)),
-        program_(program_for(choice, experiment, file)),
+        program_(program_that_fits(choice, experiment, file, options)),
         backend_(open_backend(options, devices_)),
         trainer_(*backend_, program_, training_),
         data_(run_, file),
@@ -264,6 +292,8 @@ class MeasuredTraining {
   void train(const std::function<void()>& stepped) {
     for (int i = 0; i < run_.warmup + run_.steps; ++i) {
       const bool timed = i >= run_.warmup;
+      begin_phase(program_.schedule.name + ": step " + std::to_string(i + 1) + " of " +
+                  std::to_string(run_.warmup + run_.steps));
       if (i == run_.warmup) begin_timed_steps();
       const std::vector<TokenSample> samples = data_.next(samples_of_step());
       last_ = timed ? disturbed_.take([&] { return step(samples); }) : step(samples);
@@ -281,6 +311,8 @@ class MeasuredTraining {
     trainer_.time_kernels(true);
     std::vector<double> seconds;
     for (int i = 0; i < run_.steps; ++i) {
+      begin_phase(program_.schedule.name + ": timing the kernels of step " + std::to_string(i + 1) + " of " +
+                  std::to_string(run_.steps));
       trainer_.step(data_.next(samples_of_step()));
       seconds.push_back(trainer_.take_kernel_seconds());
     }
@@ -340,6 +372,7 @@ class MeasuredTraining {
   }
 
   void compare_with_reference(const std::vector<TokenSample>& samples) {
+    begin_phase(program_.schedule.name + ": comparing with one rank");
     const double loss = sum_of_all(backend_->processes(), last_.loss);
     const auto gradients = trainer_.gradients();
     const RunGuard::Work work(backend_->guard());  // the other processes wait for this one
@@ -392,10 +425,20 @@ std::optional<MeasuredRun> run_measured(const ScheduleChoice& choice, const Expe
                                         const std::string& file, const DeviceOptions& options,
                                         const HardwareProfile* profile,
                                         const std::function<void()>& stepped) {
-  MeasuredTraining training(choice, experiment, file, options, profile);
-  training.train(stepped);
-  if (options.time_kernels) training.time_kernels();
-  return training.take();
+  try {
+    MeasuredTraining training(choice, experiment, file, options, profile);
+    training.train(stepped);
+    if (options.time_kernels) training.time_kernels();
+    return training.take();
+  } catch (const std::exception& error) {
+    const std::string what = error.what();
+    const bool no_memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
+                           what.find("out of memory") != std::string::npos;
+    if (!no_memory || options.replay) throw;
+    throw std::runtime_error(file + ": " + what + "; the scenario needs " +
+                             needed_gb(program_for(choice, experiment, file), experiment) + ": " +
+                             (options.memory_limit > 0 ? "raise --memory-limit, or " : "") + kLessMemory);
+  }
 }
 
 bool parity_holds(const Parity& parity, const std::string& type) {

@@ -17,6 +17,25 @@
 
 namespace stp {
 
+std::optional<int> run_program(const std::string& program, const std::vector<std::string>& arguments) {
+  std::vector<const char*> argv{program.c_str()};
+  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+  argv.push_back(nullptr);
+  std::fflush(stdout);
+  pid_t child = 0;
+  if (posix_spawnp(&child, argv[0], nullptr, nullptr, const_cast<char**>(argv.data()), environ) != 0)
+    return {};
+  int status = 0;
+  // Polls, because a signal may also arrive just before a blocking wait. A signal ends both processes.
+  for (pid_t ended = 0; ended == 0 || (ended < 0 && errno == EINTR);) {
+    if (interrupted()) kill(child, SIGTERM);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    ended = waitpid(child, &status, WNOHANG);
+  }
+  check_interrupted();
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
 int run_python(const std::string& script, const std::vector<std::string>& arguments,
                const std::string& without) {
   const char* set = std::getenv("STP_PYTHON");
@@ -27,26 +46,13 @@ int run_python(const std::string& script, const std::vector<std::string>& argume
                      "install " STP_PYTHON_PACKAGES
                      " and configure again, or set STP_PYTHON; only stp compare and plots need it" +
                          alternative);
-  const std::string path = data_path(script);
-  std::vector<const char*> argv{python.c_str(), path.c_str()};
-  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
-  argv.push_back(nullptr);
-  std::fflush(stdout);
-  pid_t child = 0;
-  if (posix_spawnp(&child, argv[0], nullptr, nullptr, const_cast<char**>(argv.data()), environ) != 0)
-    throw InputError(python, "Python 3", "cannot be started",
-                     "set STP_PYTHON to a Python 3 with the packages of " STP_PYTHON_PACKAGES
-                     "; only stp compare and plots need it" +
-                         alternative);
-  int status = 0;
-  // Polls, because a signal may also arrive just before a blocking wait. A signal ends both processes.
-  for (pid_t ended = 0; ended == 0 || (ended < 0 && errno == EINTR);) {
-    if (interrupted()) kill(child, SIGTERM);
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    ended = waitpid(child, &status, WNOHANG);
-  }
-  check_interrupted();
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+  std::vector<std::string> words{data_path(script)};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  if (const auto status = run_program(python, words)) return *status;
+  throw InputError(python, "Python 3", "cannot be started",
+                   "set STP_PYTHON to a Python 3 with the packages of " STP_PYTHON_PACKAGES
+                   "; only stp compare and plots need it" +
+                       alternative);
 }
 
 }  // namespace stp

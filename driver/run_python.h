@@ -1,10 +1,15 @@
-// Starts Python programs: `stp compare` and the plots of reports.
+// Starts other programs: Python for `stp compare` and plots, the benchmark program for `stp microbench`.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace stp {
+
+/// Runs `program` with `arguments`, and ends it if a signal arrives (Interrupted). Returns its exit status, 1
+/// if a signal ended it, nothing if it cannot be started.
+std::optional<int> run_program(const std::string& program, const std::vector<std::string>& arguments);
 
 /// Runs `script`, a data file ("plots/compare.py"), with `arguments`, by $STP_PYTHON, else by the build's
 /// Python. Returns its exit status; the script prints the reason if that is not 0. Throws InputError if there

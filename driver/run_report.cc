@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "table.h"
-#include "varying_fields.h"
 
 namespace stp {
 namespace {
@@ -14,9 +12,9 @@ namespace {
 std::string scientific(double value) { return shown("%.1e", value); }
 
 std::vector<std::string> columns(const DeviceOptions& devices, bool predicted) {
-  std::vector<std::string> names{"schedule", "model",   "type",      "tp",           "pp",        "dp",
-                                 "m",        "step, s", "samples/s", "PP bubble",    "TP bubble", "saved, MB",
-                                 "BLAS",     "GFLOP/s", "loss",      "parity: loss", "gradient"};
+  std::vector<std::string> names{"schedule",  "model", "type",    "tp",        "pp",           "cp",
+                                 "dp",        "m",     "step, s", "samples/s", "PP bubble",    "TP bubble",
+                                 "saved, MB", "BLAS",  "GFLOP/s", "loss",      "parity: loss", "gradient"};
   if (predicted) names.insert(names.end(), {"predicted, s", "error"});
   if (devices.time_kernels) names.insert(names.end(), {"kernels, s", "step / kernels"});
   if (devices.replay) names.insert(names.end(), {"late, ms", "latest call, ms"});
@@ -32,6 +30,7 @@ std::vector<std::string> cells_of(const Result& result, double step_s) {
           measured.type,
           std::to_string(c.strategy.tp),
           std::to_string(c.strategy.pp),
+          std::to_string(c.strategy.cp),
           std::to_string(c.strategy.dp),
           std::to_string(c.microbatches),
           fixed(result.step_time_s(), 4),
@@ -85,7 +84,8 @@ std::string RunReport::prediction_errors() const {
   return text;
 }
 
-void RunReport::add(const MeasuredRun& run) {
+void RunReport::add(const MeasuredRun& run, const Experiment& experiment, const ScheduleChoice& choice) {
+  options_.add(experiment, choice);
   const Result& result = run.result;
   const Measured& measured = *result.measured;
   add_parity(result);
@@ -129,16 +129,12 @@ std::vector<std::string> RunReport::prediction_cells(const Result& result) {
                                                (disturbed ? " (disturbed)" : "")};
 }
 
-std::string RunReport::text(const nlohmann::json& rows) const {
-  const VaryingFields varying(rows, {"model", "tp", "pp", "dp", "microbatches"});
+std::string RunReport::text() const {
   std::vector<std::string> head = head_;
-  varying.insert_titles(head, 7);
+  std::vector<std::vector<std::string>> lines = lines_;
+  options_.insert_into(head, lines, 8);
   Table table(head);
-  for (size_t i = 0; i < lines_.size(); ++i) {
-    std::vector<std::string> cells = lines_[i];
-    varying.insert_values(cells, 7, rows.at(i));
-    table.add(std::move(cells));
-  }
+  for (auto& line : lines) table.add(std::move(line));
   std::string text = table.text();
   if (one_device_ && !replayed_)
     text += "All ranks took turns on one device: the times do not hold for ranks with a device each\n";

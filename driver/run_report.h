@@ -2,11 +2,11 @@
 #pragma once
 
 #include <array>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "option_columns.h"
 #include "run_measured.h"
 
 namespace stp {
@@ -17,12 +17,12 @@ class RunReport {
   /// device.
   RunReport(const DeviceOptions& devices, std::optional<std::string> predicted_by, bool one_device);
 
-  void add(const MeasuredRun& run);
+  void add(const MeasuredRun& run, const Experiment& experiment, const ScheduleChoice& choice);
   /// Counts a combination that its schedule has refused.
   void add_refused() { ++refused_; }
 
-  /// The table and its notes. `rows`: the record's, in the order of add().
-  [[nodiscard]] std::string text(const nlohmann::json& rows) const;
+  /// The table and its notes.
+  [[nodiscard]] std::string text() const;
   /// The cases that differ from one rank; "" if there are none.
   [[nodiscard]] std::string failure() const;
 
@@ -34,6 +34,7 @@ class RunReport {
   std::optional<std::string> predicted_by_;
   bool one_device_, replayed_;
   std::vector<std::string> head_;
+  OptionColumns options_{{"model", "type", "tp", "pp", "cp", "dp", "microbatches"}};
   std::vector<std::vector<std::string>> lines_;
   std::array<std::vector<double>, 2>
       errors_;         // of predicted steps: ranks with processors of their own, others

@@ -4,9 +4,23 @@
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace stp {
+
+/// What text is printed to.
+struct Screen {
+  size_t width = 0;  // columns; 0: any (a pipe or file)
+  bool colour = false;
+
+  /// Of standard output: no colour in a pipe, with NO_COLOR set, or if TERM is "dumb".
+  static Screen of_output();
+};
+
+/// `text` with ends of lines in place of spaces, so that no line has more than `width` columns (0: any) if
+/// its words are no longer.
+std::string wrapped(const std::string& text, size_t width);
 
 class Table {
  public:
@@ -16,11 +30,27 @@ class Table {
   void heading(std::string line) { rows_.push_back({std::move(line)}); }
   /// Leaves out columns without any value: all their cells are "–".
   void omit_empty_columns();
-  [[nodiscard]] std::string text() const;
+  /// Shows cells `value` of the column `title` in red.
+  void highlight(std::string title, std::string value) { red_ = {std::move(title), std::move(value)}; }
+  /// Columns of text are aligned left, others right. A table wider than the screen gets titles of several
+  /// lines; if that is not enough, parts below each other, each with the rows' numbers and the first column.
+  /// A text in the last column has several lines.
+  [[nodiscard]] std::string text(const Screen& screen = Screen::of_output()) const;
 
  private:
+  struct Layout;
+  /// The table with the rows' numbers as its first column.
+  [[nodiscard]] Table numbered() const;
+  [[nodiscard]] Layout layout(bool wrap_titles) const;
+  void write_part(std::string& text, const Layout& layout, const std::vector<size_t>& columns,
+                  const Screen& screen) const;
+  [[nodiscard]] bool is_heading(const std::vector<std::string>& row) const {
+    return row.size() == 1 && rows_[0].size() > 1;
+  }
+
   std::vector<std::vector<std::string>>
-      rows_;  // rows of one cell are headings, unless the table has one column
+      rows_;                                 // rows of one cell are headings, unless the table has one column
+  std::pair<std::string, std::string> red_;  // title, value
 };
 
 /// `number` with `decimals` decimals; "–" for none.
@@ -30,19 +60,8 @@ std::string share_text(std::optional<double> share, int decimals = 1);
 /// A difference in per cent, with its sign.
 std::string percent(std::optional<double> share, int decimals = 1);
 
-/// Progress on a terminal's standard error, "label: 3 of 9"; silent in a pipe.
-class ProgressBar {
- public:
-  ProgressBar(std::string label, size_t total);
-  ~ProgressBar();
-  ProgressBar(const ProgressBar&) = delete;
-  ProgressBar& operator=(const ProgressBar&) = delete;
-  void step();
-
- private:
-  std::string label_;
-  size_t total_, done_ = 0;
-  bool shown_;
-};
+/// Says on standard error, also in a pipe, what `count` pieces of work (`what`, plural) will cost, if that is
+/// more than four seconds.
+void say_cost(double count, const char* what, double bytes_each, double seconds_each);
 
 }  // namespace stp

@@ -97,7 +97,9 @@ Options parse(int argc, char** argv, std::vector<std::string>& others, stp::Proc
   add("--ranks", options.ranks,
       "Sizes of the groups that communicate; where a launcher started several processes, all of them")
       ->check(CLI::Range(2, 64));
-  add("--repetitions", options.repetitions, "Samples of every benchmark")->check(CLI::Range(1, 1000));
+  add("--repetitions", options.repetitions,
+      "Samples of every benchmark; from six on they have a 95 % interval")
+      ->check(CLI::Range(1, 1000));
   app.add_flag("--quick", options.quick, "Ten samples, and fewer sizes");
   app.add_option("--slow", slow, "FAMILY=FACTOR: multiplies the family's work, to test comparisons");
   try {
@@ -150,19 +152,20 @@ std::string short_name(const std::string& name) {
 }
 
 // One line, of 79 columns at most: a row's name (its middle left out if it is long), median, half of its 95 %
-// interval, at most 999.9 %, and whether it is noisy. `times` in µs by aggregate: median, low95, high95,
-// noisy.
-std::string narrow_line(const std::string& name, const std::map<std::string, double>& times) {
+// interval, at most 999.9 %, and the word for its spread. `times` in µs by aggregate: median, low95, high95.
+std::string narrow_line(const std::string& name, const std::map<std::string, double>& times,
+                        const std::string& word) {
   const double median = times.at("median");
   constexpr double kMost = 999.9;  // larger numbers have no room and no meaning
   const double share = std::min(50 * (times.at("high95") - times.at("low95")) / median, kMost);
+  const std::string width = word == kTooFew ? "" : stp::shown("+-%5.1f %%", share);
   char line[160];
-  std::snprintf(line, sizeof line, "%-*s %10.2f  +-%5.1f %%%s", static_cast<int>(kNameWidth),
-                short_name(name).c_str(), median, share, times.at("noisy") > 0 ? "  noisy" : "");
+  std::snprintf(line, sizeof line, "%-*s %10.2f  %9s%s%s", static_cast<int>(kNameWidth),
+                short_name(name).c_str(), median, width.c_str(), word.empty() ? "" : "  ", word.c_str());
   return line;
 }
 
-// Prints rows for a terminal of 80 columns, one line each, and the number of noisy rows.
+// Prints rows for a terminal of 80 columns, one line each, and how many are noisy or of too few repetitions.
 class NarrowTable : public benchmark::BenchmarkReporter {
  public:
   bool ReportContext(const Context& /*context*/) override {
@@ -185,18 +188,22 @@ class NarrowTable : public benchmark::BenchmarkReporter {
         std::printf("%-*s %10.2f\n", static_cast<int>(kNameWidth), name.c_str(), run.GetAdjustedRealTime());
     }
     if (!times.contains("median") || !times.contains("low95")) return;
+    const std::string word = spread_word(runs.front().repetitions, times.at("noisy") > 0);
     ++rows_;
-    noisy_ += times.at("noisy") > 0 ? 1 : 0;
-    std::printf("%s\n", narrow_line(runs.front().run_name.str(), times).c_str());
+    noisy_ += word == "noisy" ? 1 : 0;
+    too_few_ += word == kTooFew ? 1 : 0;
+    std::printf("%s\n", narrow_line(runs.front().run_name.str(), times, word).c_str());
   }
 
   void Finalize() override {
-    if (rows_ > 0)
-      std::printf("%d rows, %d noisy; counters and all samples: --benchmark_out=FILE\n", rows_, noisy_);
+    if (rows_ == 0) return;
+    const std::string few = too_few_ > 0 ? ", " + std::to_string(too_few_) + " " + kTooFew : "";
+    std::printf("%d rows, %d noisy%s; counters and all samples: --benchmark_out=FILE\n", rows_, noisy_,
+                few.c_str());
   }
 
  private:
-  int rows_ = 0, noisy_ = 0;
+  int rows_ = 0, noisy_ = 0, too_few_ = 0;
 };
 
 // Prints rows in a narrow table, unless a flag of Google Benchmark asks for another form. Google Benchmark

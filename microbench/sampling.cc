@@ -32,6 +32,11 @@ double half_width(const std::vector<double>& values) {
   return (interval->high - interval->low) / 2 / median(values);
 }
 
+std::string spread_word(int64_t repetitions, bool noisy) {
+  if (!median_interval(std::vector<double>(repetitions))) return kTooFew;
+  return noisy ? "noisy" : "";
+}
+
 SteadySampler::Taken SteadySampler::take(const std::function<double()>& sample) {
   double before = slowdown();
   for (int tries = 1;; ++tries) {

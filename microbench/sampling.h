@@ -1,7 +1,9 @@
 // The method of sampling: calls per sample, rejection of disturbed samples, and their spread.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 namespace stp::microbench {
@@ -27,6 +29,9 @@ SampleSize settle_sample_size(const std::function<double(int calls)>& sample, in
 double half_width(const std::vector<double>& values);
 /// A row with a larger half width counts as noisy.
 inline constexpr double kNoisy = 0.05;
+inline constexpr const char* kTooFew = "too few";
+/// The word for a row's spread: kTooFew repetitions for a 95 % interval, "noisy", or "".
+std::string spread_word(int64_t repetitions, bool noisy);
 
 /// Samples while the machine has its usual speed. A probe (fixed work) is timed before and after each sample.
 /// If it takes more than `kThrottled` times as long as the fastest probe so far, the sample is repeated, up

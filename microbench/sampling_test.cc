@@ -55,6 +55,14 @@ TEST(HalfWidth, IsThatOfTheMediansInterval) {
   EXPECT_TRUE(std::isinf(half_width({1, 1, 1, 1, 1})));
 }
 
+TEST(SpreadWord, IsNotNoisyWhereNothingIsKnownOfTheSpread) {
+  for (const bool noisy : {false, true}) {
+    EXPECT_EQ(spread_word(1, noisy), "too few");
+    EXPECT_EQ(spread_word(5, noisy), "too few");  // all on one side of the median: 2 / 2^5 > 5 %
+    EXPECT_EQ(spread_word(6, noisy), noisy ? "noisy" : "");
+  }
+}
+
 // A machine whose probe takes times from a list.
 struct Scripted {
   std::vector<double> probes;

@@ -41,7 +41,7 @@ struct Case {
     const PassCosts costs = pass_costs(cost_table(), 2);
     request.costs = costs;
     request.chunks = which->chunks;
-    layers.assign(2 * p, 2);
+    layers.assign(which->chunks * p, 2);
   }
   [[nodiscard]] Schedule generate() const { return generator->make(request); }
   [[nodiscard]] Program lowered(Schedule schedule) const { return lower(std::move(schedule), layers, {}); }
@@ -114,6 +114,7 @@ void run(benchmark::State& state, const Generator* generator, Step step) {
 }
 
 void register_all() {
+  constexpr const char* kSchedules[] = {"stp", "1f1b-i", "zb-v", "zb-auto", "gis"};
   struct NamedStep {
     const char* name;
     Step step;
@@ -126,7 +127,7 @@ void register_all() {
                                   {"all", all_contended}};
   // By size, the smallest first. Within a size, each schedule's Program is made once.
   for (const auto& [p, m] : {std::pair{4, 64}, {8, 256}, {16, 256}, {64, 1024}})
-    for (const char* schedule : {"stp", "1f1b-i", "zb-v"})
+    for (const char* schedule : kSchedules)
       for (const NamedStep& step : kSteps)
         benchmark::RegisterBenchmark((std::string(schedule) + "/" + step.name).c_str(), run,
                                      &find_generator(schedule), step.step)
@@ -134,7 +135,7 @@ void register_all() {
             ->Args({p, m})
             ->Unit(benchmark::kMillisecond);
   // Time over the number of ops, p = 8: a step is linear if the fit's RMS is small.
-  for (const char* schedule : {"stp", "1f1b-i", "zb-v"}) {
+  for (const char* schedule : kSchedules) {
     for (const NamedStep& step : kSteps) {
       auto* growing =
           benchmark::RegisterBenchmark(("linear/" + std::string(schedule) + "/" + step.name).c_str(), run,

@@ -1,6 +1,7 @@
 #include "suite.h"
 
 #include <benchmark/benchmark.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -116,6 +117,7 @@ bool Suite::prepare(const Benchmark& benchmark) {
 
 void Suite::show_progress() {
   ++samples_;
+  if (isatty(STDERR_FILENO) != 1) return;
   constexpr std::chrono::seconds kEvery(5);
   const auto now = std::chrono::steady_clock::now();
   if (now - shown_ < kEvery) return;

@@ -87,7 +87,7 @@ class Suite {
   Place& place(const Arrangement& on);
   /// Prepares a benchmark. Returns false if it was prepared already.
   bool prepare(const Benchmark& benchmark);
-  /// Prints progress on standard error, every few seconds.
+  /// Prints progress on standard error, every few seconds, if that is a terminal.
   void show_progress();
   double together(const std::string& name, int calls, const std::function<double()>& own) const;
 

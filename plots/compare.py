@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares result records, files of Google Benchmark, or machines: what `stp compare` starts (docs/compare.md).
 
-    compare.py [--json FILE] [--plot FILE] [--least-difference PERCENT] KNOWN.json [FILE…]
+    compare.py [--json FILE] [--plot FILE] [--details] [--least-difference PERCENT] KNOWN.json [FILE…]
 
 KNOWN.json has data from stp: system and provenance of the comparison, and under `simulated` the simulations of profiles
 (driver/profile_simulation.h). Exit codes are those of stp: 0 success, 1 failure, 2 invalid input.
@@ -82,17 +82,19 @@ def compare(options):
         write_new(options.json, text)
     if picture:
         write_new(options.plot, picture)
-    from stp_plots.page.screen import SHOW
+    from stp_plots.page import screen
 
     # Not through sys.stdout, which would try once more at exit to write what could not be written.
     with open(1, "wb", closefd=False) as output:
-        output.write(text if options.json == "-" else printable(SHOW[comparison["kind"]](comparison)).encode(errors="replace"))
+        shown = text if options.json == "-" else printable(screen.show(comparison, options.details)).encode(errors="replace")
+        output.write(shown)
 
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="compare.py", description="What stp compare starts.")
     parser.add_argument("--json", default="", help="write the comparison to this new file (- for standard output)")
     parser.add_argument("--plot", default="", help="draw it into this new file, .png or .svg")
+    parser.add_argument("--details", action=argparse.BooleanOptionalAction, help="of profiles: all tables")
     parser.add_argument("--least-difference", type=float, default=5, help="per cent below which medians count as the same")
     parser.add_argument("known", metavar="KNOWN.json")
     parser.add_argument("files", nargs="*", metavar="FILE")

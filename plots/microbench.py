@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the JSON of bin/microbench: GEMMs by size, collectives by message, and what overlapping the two costs.
+"""Draws the JSON of bin/microbench: GEMMs by size, collectives by message, and both at once; prints a table of the latter.
 
     microbench.py MICROBENCH.json PLOT.png
 
@@ -8,15 +8,20 @@ rates and times start at zero. Exits with 1 and one line on stderr if there is n
 """
 
 import sys
+import textwrap
 
 try:
     import pandas as pd
     from matplotlib.patches import Patch
-    from matplotlib.ticker import EngFormatter
+    from matplotlib.ticker import EngFormatter, NullFormatter
     from stp_plots.draw import one_plot, style
-    from stp_plots.files import ReportError
+    from stp_plots.files import InputError, ReportError
+    from stp_plots.judge import compare_benchmarks, overlapped
+    from stp_plots.judge.statistics import Rule
+    from stp_plots.page.screen import beside_text
+    from stp_plots.read import benchmarks
 except ImportError as error:
-    sys.exit(f"microbench.py: numpy, pandas and matplotlib are needed: {error}")
+    sys.exit(f"microbench.py: numpy, scipy, pandas and matplotlib are needed: {error}")
 
 SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#332288"]
@@ -53,6 +58,7 @@ def draw_gemms(axes, rows):
         points(axes, group, group["flop"], group["flop"] / 1e9, label, COLOURS[i % len(COLOURS)])
     axes.set(xscale="log", xlabel="size of a GEMM, FLOP", ylabel="rate of a rank, GFLOP/s", title="GEMMs")
     axes.xaxis.set_major_formatter(EngFormatter())
+    axes.xaxis.set_minor_formatter(NullFormatter())  # within one power of ten it would be mathtext
 
 
 def draw_collectives(axes, rows):
@@ -65,31 +71,35 @@ def draw_collectives(axes, rows):
 
 
 def draw_overlap(axes, rows):
-    """Alone one after the other, and together: the saved time, and the exposed part of the all-reduce."""
-    rows = rows.assign(name=rows["parts"].str[2]).sort_values(["name", "ranks", "size"])
-    at = range(len(rows))
-    left, right = [place - 0.2 for place in at], [place + 0.2 for place in at]
-    compute, communication = rows["compute_alone_us"] / 1e3, rows["communication_alone_us"] / 1e3
-    axes.bar(left, compute, 0.38, color=COLOURS[0])
-    axes.bar(left, communication, 0.38, bottom=compute, color=COLOURS[4])
-    for place, row in zip(right, rows.itertuples()):
-        axes.bar(place, 1e3 * row.median, 0.38, color=COLOURS[2], alpha=0.5 if row.noisy else 1)
-    ends = 1e3 * pd.concat([rows["median"] - rows["low95"], rows["high95"] - rows["median"]], axis=1).T
-    axes.errorbar(right, 1e3 * rows["median"], ends, color="black", linewidth=1, capsize=2, linestyle="none")
-    axes.set(ylabel="time, ms", title="a GEMM and an all-reduce, one after the other and together")
-    labels = [f"{row.name}\n{row.ranks:.0f} ranks\n{row.size / 2**10:g} KiB" for row in rows.itertuples(index=False)]
-    axes.set_xticks(at, labels, fontsize=7)
-    names = {"GEMM alone": 0, "all-reduce alone": 4, "both together": 2}
+    """Alone one after the other, both at once, and the longer alone: what hiding the shorter whole would leave."""
+    rows = [row for row in rows if not row.setting] or rows
+    for at, row in enumerate(rows):
+        gemm, reduce, together = (1e3 * seconds for seconds in (row.gemm_s, row.reduce_s, row.together_s))
+        axes.bar(at - 0.2, gemm, 0.38, color=COLOURS[0])
+        axes.bar(at - 0.2, reduce, 0.38, bottom=gemm, color=COLOURS[4])
+        axes.bar(at + 0.2, together, 0.38, color=COLOURS[2], alpha=0.5 if row.noisy or not row.interval_s else 1)
+        low, high = row.interval_s or (row.together_s, row.together_s)
+        axes.errorbar(at + 0.2, together, [[together - 1e3 * low], [1e3 * high - together]], color="black", linewidth=1, capsize=2)
+        axes.hlines(max(gemm, reduce), at, at + 0.4, color=COLOURS[1], linewidth=2, zorder=3)
+        axes.annotate(f"{100 * row.hidden:.0f} %" if row.known else "?", (at, max(gemm + reduce, 1e3 * high)), (0, 3), textcoords="offset points",
+                      ha="center", fontsize=7)
+    axes.set(ylabel="time, ms", title="a GEMM and an all-reduce: above the bars, the share of the all-reduce that is hidden (?: not known)")
+    labels = [f"{row.name.split()[-1]}{f' {row.setting}' if row.setting else ''}\n{row.ranks} ranks{' *' if row.shared else ''}\n"
+              f"{row.size / 2**20:.4g} MiB" for row in rows]
+    axes.set_xticks(range(len(rows)), labels, fontsize=7)
+    names = {"GEMM alone": 0, "all-reduce alone": 4, "both at once (pale: noisy)": 2, "if the shorter were hidden whole": 1}
     axes.legend(handles=[Patch(facecolor=COLOURS[colour], label=name) for name, colour in names.items()], fontsize=7)
+    if any(row.shared for row in rows):
+        axes.set_xlabel("* more ranks than cores", fontsize=7)
 
 
 def draw(content):
-    rows, context = aggregates(content), content.get("context", {})
+    rows, (machine, beside) = aggregates(content), overlaps(content)
     figure = style.new_figure(13, 9)
     grid = figure.subplot_mosaic([["gemm", "collective"], ["overlap", "overlap"]])
     for name, draw_part in (("gemm", draw_gemms), ("collective", draw_collectives), ("overlap", draw_overlap)):
-        some = rows[rows["family"] == name]
-        if some.empty:
+        some = beside if name == "overlap" else rows[rows["family"] == name]
+        if len(some) == 0:
             grid[name].set_axis_off()
             grid[name].set_title(f"{name}: not measured")
             continue
@@ -97,13 +107,30 @@ def draw(content):
         grid[name].set_ylim(0, None)
         if not grid[name].get_legend():
             grid[name].legend(fontsize=7)
-    machine = (context.get("host_processor_model_name", "unknown machine"), context.get("backend", "?"), context.get("type", "?"))
-    figure.suptitle(f"{', '.join(machine)}: measured; medians with 95 % intervals, hollow or pale where noisy", fontsize=10)
+    said = [f"{machine}: {content.get('context', {}).get('evidence', 'measured')}; medians with 95 % intervals, hollow or pale where noisy"]
+    said += [textwrap.fill(overlapped.answer(machine, beside), 160)] if beside else []
+    figure.suptitle("\n".join(said), fontsize=10)
     return figure
 
 
+def overlaps(content):
+    """The machine, and its GEMMs beside all-reduces, sorted."""
+    try:
+        file = benchmarks.read(content, "benchmarks")
+    except InputError as error:
+        raise ReportError(error) from None
+    cells = {name: compare_benchmarks.cell_of(row, Rule())[0] for name, row in file.rows.items()}
+    return overlapped.machine_of(file.context), overlapped.overlaps(cells)
+
+
+def show_and_draw(content):
+    machine, rows = overlaps(content)
+    print(beside_text([("", machine, rows)]), end="", flush=True)
+    return draw(content)
+
+
 def main(arguments=None):
-    return one_plot.main("microbench.py", "Draws the JSON of bin/microbench.", draw, arguments)
+    return one_plot.main("microbench.py", "Shows and draws the JSON of bin/microbench.", show_and_draw, arguments)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from pathlib import Path
 try:
     from stp_plots.draw import accuracy, breakdown, closed_forms, figures, headline, host_links, overlap, panels, sensitivity, splits, style, timelines, times
     from stp_plots.files import ReportError, progress, write_whole
-    from stp_plots.judge import claims, null_model
+    from stp_plots.judge import claims
     from stp_plots.page import html, pages, tables
     from stp_plots.read import records
 except ImportError as error:
@@ -110,7 +110,7 @@ def report(folder):
     tasks += [Task(one, maker=maker) for one in experiments for maker in makers(one)]
     colours = style.schedule_colours(list(dict.fromkeys(name for one in experiments for name in one.schedules)))
     evaluated = claims.of_experiments(experiments)
-    tasks += [Task([one for one in experiments if null_model.has(one)] or experiments, headline.plot)] if evaluated else []
+    tasks += [Task(experiments, headline.plot)] if evaluated else []
     plots, traces, first = {}, {}, None
     for task, drawn in zip(tasks, draw_all(tasks, colours)):
         if task.trace:

@@ -395,6 +395,10 @@ kill "$sampler" 2>/dev/null || true
 wait "$sampler" || true
 slowed=$(throttled)
 table+=${slowed:+$'\n'$slowed}
+# Where Python has what it needs; else the archive's reader can make it.
+if [[ -e $out/overlap.json ]] && overlap=$(python3 plots/microbench.py "$out/overlap.json" "$out/overlap.png" 2>/dev/null); then
+  table+=$'\n\n'$overlap
+fi
 printf '%s\n' "$table" >"$out/table.txt"
 tar -C "$(dirname "$out")" -czf "$out.tar.gz.partial" "$(basename "$out")"
 mv "$out.tar.gz.partial" "$out.tar.gz"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Rewrites results/reference/simulated: the records of all experiments, as this tree simulates them; then
-# splits.json, ablation.json and sensitivity beside them, and the pages of docs that are made of all these. Commit first, so that the
+# splits.json, ablation.json and sensitivity beside them, and the pages and plots of docs. Commit first, so that the
 # records name the revision that made them.
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -16,6 +16,7 @@ rm "$fresh"/simulated/timeline-*.json
 mv results/reference/simulated "$fresh/before"
 mv "$fresh/simulated" results/reference/simulated
 "$(python_of release)" scripts/tp_overlap
+"$(python_of release)" scripts/v_search
 scripts/splits --json results/reference/splits.json
 "$(python_of release)" scripts/ablation --json results/reference/ablation.json >/dev/null
 for scenario in llm-a800 llm-h20; do

@@ -13,9 +13,11 @@ import shutil
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KEPT = ROOT / "results/reference/simulated"
+sys.path.insert(0, str(ROOT / "scripts"))  # as for a script that is run
 
 
 def load(name):
@@ -100,14 +102,15 @@ class Claims(unittest.TestCase):
         run = self.changed_run("fig1", exact)
         self.assertIn("is not what the records say", write(run, "--check"))
         self.assertEqual(self.cells(self.page(run), "TP's share"), ["27.5 %", "27.5 % (0.0 %)", "holds", "Predicted"])
-        self.assertEqual(self.cells(self.kept(), "TP's share")[2], "cannot be decided")  # one row on an unknown GPU: no direction
+        self.assertEqual(self.cells(self.kept(), "TP's share")[2], claims.UNDECIDED)  # one row on an unknown GPU: no direction
 
     def test_a_time_together_that_is_off_moves_its_verdict(self):
         def late(pair):
             pair["from_published_times"].update(together_s=0.01, together_error=0.051)
 
         self.assertIn("does not say why", write(self.changed_run("table11", late, "pairs"), "--out", self.folder))
-        self.assertEqual(self.cells(self.kept(), "GEMM and all-reduce"), ["9.251 and 1.685 ms", "9.240 and 1.683 ms", "holds", "Calibrated"])
+        self.assertEqual(self.cells(self.kept(), "GEMM and all-reduce"), ["9.251 and 1.685 ms", "9.240 and 1.683 ms", "fitted",
+                         "Calibrated. By construction: two rates from two experiments"])  # fmt: skip
 
     def test_one_row_that_is_far_off_is_enough_to_miss(self):
         far = iter([1.16])
@@ -142,6 +145,52 @@ class Claims(unittest.TestCase):
         self.assertEqual(self.verdict(claim), claims.DIRECTION)
         self.assertEqual(self.verdict(claim, self.changed_run("llm-h20", small)), claims.UNDECIDED)
 
+    def test_gains_far_apart_have_their_order_or_no_direction(self):
+        """Of one sign, but with the published order of two rows 5.5 points apart turned round."""
+        tests = [one for one in json.loads((KEPT / "llm-h20.json").read_text(encoding="utf-8"))["rows"] if one["schedule"] == "stp" and one["gain"]]
+        last = tests[-1]
+
+        def far(row):
+            if row["gain"] and row["schedule"] == "stp" and (row["seq"], row["tp"]) == (last["seq"], last["tp"]):
+                row["gain"].update(percent=0.5, published_percent=6.0, error_points=-5.5)
+
+        claim = "STP's gain over 1F1B-I on H20"
+        self.assertEqual(self.verdict(claim, self.changed_run("llm-h20", far)), claims.UNDECIDED)
+
+    def test_a_verdict_is_that_of_every_choice_that_the_paper_leaves_open(self):
+        """With the split that is worst left out, all gains over ZB-V are within the criteria."""
+        claim = "STP's gain over ZB-V with vision"
+        self.assertEqual(self.verdict(claim), claims.UNDECIDED)
+        slow = {"1f1b-i": 1.0, "zb-v": 1.0, "stp": 1.06}
+
+        def near(row):
+            if row["name"] == "12, 9 and 12 layers":
+                row["throughput_samples_per_s"] *= slow[row["schedule"]]
+
+        self.assertEqual(self.verdict(claim, self.changed_run("mllm-splits", near)), claims.HOLDS)
+
+    def test_a_choice_that_an_experiment_has_not_is_refused(self):
+        run = self.changed_run("mllm-splits", lambda row: row.update(seq=1))
+        self.assertIn("mllm-splits: has a row in a place where mllm-a800 has none", write(run, "--out", self.folder))
+
+    def test_what_was_fitted_to_tests_nothing(self):
+        def predicted(row):
+            if row["gain"]:
+                row["gain"]["calibration"] = False
+
+        claim = "STP's largest gain"
+        self.assertEqual(self.verdict(claim), claims.FITTED)
+        self.assertEqual(self.verdict(claim, self.changed_run("llm-a800", predicted)), claims.HOLDS)
+
+    def test_no_figure_is_nan(self):
+        """The mean over no rows is none; a page with one is refused."""
+        table = pages.null_model.Table(["figure", "ours"], [["gain", "nan points"]])
+        with unittest.mock.patch.object(pages.null_model, "table", return_value=table):
+            self.assertIn("claims: has a figure that is no number, in | gain | nan points |", write(KEPT, "--out", self.folder))
+        self.assertIn("| throughput, H100, without STP | 4 |", self.kept())
+        self.assertNotIn("1F1B-I's gain, H100", self.kept())
+        self.assertNotIn("(closer), H100", self.kept())
+
     def test_what_is_counted_alone_contradicts(self):
         def backwards(row):
             if row["schedule"] == "stp":
@@ -150,7 +199,19 @@ class Claims(unittest.TestCase):
 
         self.assertEqual(self.verdict("STP idles"), claims.DIRECTION)
         self.assertEqual(self.verdict("STP idles", self.changed_run("table1", backwards)), claims.CONTRADICTED)
-        self.assertEqual({one.evidence for one in evaluated() if one.verdict == claims.CONTRADICTED}, {claims.COUNTED})
+        self.assertLessEqual({one.evidence for one in evaluated() if one.verdict == claims.CONTRADICTED}, {claims.COUNTED})
+
+    def test_an_idle_time_has_its_direction_over_rows_with_all_reduces(self):
+        """Without them ZB-V's form is zero or half of a step's idle time, in all 30 rows."""
+        found = next(one for one in evaluated() if one.claim.startswith("ZB-V idles"))
+        self.assertEqual((found.verdict, found.ours), (claims.DIRECTION, "2.96 % off, worst −7.3 %, 30 rows with all-reduces; 100.00 %, 30 without"))
+
+    def test_a_count_has_no_direction_and_contradicts_where_the_paper_leaves_nothing_open(self):
+        listed = [one for one in claims.listed("claims") if "holds 3p" in one["claim"]]
+        self.assertEqual(len(listed), 2)
+        for one in listed:
+            for claim, verdict in ((one, claims.UNDECIDED), ({key: one[key] for key in one if key != "assumed"}, claims.CONTRADICTED)):
+                self.assertEqual(claims.evaluate(read_folder(KEPT), [claim])[0].verdict, verdict)
 
     def test_what_the_paper_leaves_open_decides_where_it_spans_its_figure(self):
         def less(row):
@@ -164,25 +225,88 @@ class Claims(unittest.TestCase):
         found = {one.claim: one for one in evaluated()}
         direction, open_ = claims.DIRECTION, claims.UNDECIDED
         for claim, verdict, evidence in (
-            ("STP's largest gain over 1F1B-I (12.1B, TP8 PP2)", claims.HOLDS, claims.CALIBRATED),
-            ("STP's gain over 1F1B-I", claims.HOLDS, claims.NULL_TOO),  # within chance
-            ("STP is the fastest of three", claims.HOLDS, claims.NULL_TOO),
-            ("Larger gains at TP8 than TP4", claims.HOLDS, claims.NULL_TOO),
-            ("Order of schedules over 2 % apart", claims.HOLDS, claims.NULL_TOO),  # so has one order for all
-            ("ZB-V is faster than 1F1B-I", open_, claims.PREDICTED),
-            ("Throughput of the three", claims.HOLDS, claims.PREDICTED),
+            ("STP's largest gain over 1F1B-I (12.1B, TP8 PP2)", claims.FITTED, claims.CALIBRATED),
+            ("STP's gain over 1F1B-I", claims.HOLDS, claims.SETTLED),
+            ("Order of schedules over 2 % apart", claims.HOLDS, claims.SETTLED),
+            ("ZB-V is faster than 1F1B-I", open_, claims.SETTLED),
+            ("Throughput of the three", claims.HOLDS, claims.SETTLED),
+            ("Activation memory of the three", claims.HOLDS, claims.SETTLED),
+            ("All three run on 80 GB", open_, claims.SETTLED),
+            ("STP's gain over 1F1B-I with vision (assumed: images, and the split at PP2)", open_, claims.PREDICTED),  # its order is not the paper's
+            ("STP's gain over ZB-V with vision (assumed: the same)", open_, claims.PREDICTED),  # not with every split
+            ("Throughput with vision", open_, claims.PREDICTED),  # the same
+            ("STP is the fastest of three with vision (assumed: the same)", claims.HOLDS, claims.NULL_TOO),  # by A800's one order
+            ("STP's gain over 1F1B-I at 16k tokens (assumed: model, GPU, grid)", open_, claims.SETTLED),  # of one sign, on a chosen model
+            ("STP beats both with Megatron's TP overlap (assumed: GPUs and grid)", open_, claims.SETTLED),
+            ("Throughput with CP or DP (assumed: 16 A800, a ring)", claims.HOLDS, claims.PREDICTED),
             ("Throughput on H20", open_, claims.PREDICTED),  # the worst row is 20.4 % off
             ("Activation memory on H20", direction, claims.NULL_TOO),
             ("STP's gain over 1F1B-I on H20", direction, claims.NULL_TOO),  # over half of the mean gain is error
+            ("STP's gain over ZB-V on H20", direction, claims.NULL_TOO),
             ("STP gains less on H20 than on A800", direction, claims.CALIBRATED),
             ("Throughput of STP with checkpointing (assumed: TP4 PP4 on A800)", claims.HOLDS, claims.SETTLED),
-            ("GEMM and all-reduce together", claims.HOLDS, claims.CALIBRATED),
+            ("GEMM and all-reduce together", claims.FITTED, claims.CALIBRATED),
             ("STP idles (p−1)(F+AR+I−W) + (2p+1)·AR", direction, claims.COUNTED),  # the worst row is 5 % off, for 3
             ("Steps of 175B to 1T on A100", direction, claims.PREDICTED),  # without the rows that a count was completed on
         ):
             self.assertEqual((found[claim].verdict, found[claim].evidence), (verdict, evidence), claim)
         for one in found.values():
-            self.assertEqual(bool(one.reason), one.verdict != claims.HOLDS, one.claim)
+            self.assertEqual(bool(one.reason), one.verdict not in (claims.HOLDS, claims.FITTED), one.claim)
+        for claim, too in (("STP's gain over 1F1B-I", True), ("STP is the fastest of three", True), ("Larger gains at TP8 than TP4", True),
+                           ("Order of schedules over 2 % apart", True), ("Throughput of the three", False)):  # fmt: skip
+            self.assertEqual((found[claim].null_too, claims.NULL_TOO[1:] in found[claim].why), (too, too), claim)
+
+    def test_rows_that_decided_a_choice_did_for_every_claim_on_them(self):
+        settled = {}
+        for one in claims.listed("claims"):
+            if "scenario" in one:
+                settled.setdefault(one["scenario"], set()).add(one.get("settled_by_its_rows", False))
+        self.assertEqual({name for name, known in settled.items() if True in known}, {"llm-a800", "activation-checkpoint", "tp-overlap", "long-context", "llama405b"})
+        self.assertTrue(all(len(known) == 1 for known in settled.values()), settled)
+
+    def test_what_the_paper_leaves_open_it_does_for_every_claim_on_the_rows(self):
+        spans = {}
+        for one in claims.listed("claims"):
+            spans.setdefault(one.get("scenario"), set()).add(one.get("spans"))
+        self.assertEqual(spans["mllm-a800"], {"mllm-splits"})
+        self.assertTrue(all(len(known) == 1 for known in spans.values()), spans)
+
+    def test_the_paper_s_claims_of_a_kind_have_one_criterion(self):
+        kinds = {}
+        for one in evaluated():
+            if one.criteria and one.apart != "test":
+                kinds.setdefault(one.criteria.partition(":")[0], set()).add(one.criteria)
+        self.assertEqual([found for found in kinds.values() if len(found) > 1], [])
+
+    def test_claims_on_rows_without_a_part_in_choices_are_counted_apart(self):
+        fresh = [one for one in evaluated() if one.scenario and not one.apart and not one.settled and one.evidence not in (claims.CALIBRATED, claims.COUNTED)]
+        self.assertFalse({one.scenario for one in fresh} & {"llm-a800", "table1", "table11", "long-context"})
+        holding = [one for one in fresh if one.verdict == claims.HOLDS]
+        said = f"The better test is of the {len(fresh)} claims on rows that had no part in the model's choices: {len(holding)} hold, "
+        kept = " ".join(self.kept().split())
+        self.assertIn(said, kept)
+        self.assertIn("; those that hold have 12, 6, 2 rows.", kept)  # of Table 3, of Table 10 twice
+
+    def test_what_ran_fits_or_the_claim_is_open(self):
+        found = {one.where: one for one in evaluated() if one.claim.startswith("All three run")}
+        self.assertEqual(found["Table 6"].ours, "22 of 24; others 7.3 GB over; by the paper's activations 22 of 24")
+        self.assertEqual(found["Table 3"].ours.partition(";")[0], "8 of 12")
+        self.assertEqual({one.verdict for one in found.values()}, {claims.UNDECIDED})
+        fits = self.changed_run("llm-a800", lambda row: row.update(memory_margin_gb=1.0))
+        self.assertEqual(self.verdict("All three run on 80 GB", fits), claims.HOLDS)
+
+    def test_gains_over_another_schedule_are_ratios_of_throughputs(self):
+        rows = json.loads((KEPT / "llm-a800.json").read_text(encoding="utf-8"))["rows"]
+        of = {(row["schedule"], row["model"], row["seq"], row["tp"], row["microbatches"]): row for row in rows}
+        gains = [100 * (one["throughput_samples_per_s"] / of["zb-v", *place]["throughput_samples_per_s"] - 1) for (name, *place), one in of.items()
+                 if name == "stp" and not one["calibration"]]  # fmt: skip
+        found = next(one for one in evaluated() if one.claim == "STP's gain over ZB-V")
+        self.assertTrue(found.ours.startswith(f"{min(gains):.1f} to {max(gains):.1f} %; "), found.ours)
+        self.assertTrue(found.ours.endswith(f", {len(gains)} rows"))
+
+    def test_what_offloading_saves_is_told_and_open(self):
+        found = next(one for one in evaluated() if one.where == "Figure 10")
+        self.assertEqual((found.ours, found.verdict), ("10.5 to 19.9 % with ratios of ours", claims.UNDECIDED))
 
     def test_each_verdict_and_evidence_is_explained(self):
         for name in (*(f"**{verdict}**" for verdict in claims.VERDICTS), *claims.EVIDENCE):
@@ -191,8 +315,8 @@ class Claims(unittest.TestCase):
     def test_the_better_null_model_is_the_one_that_counts(self):
         """Their errors by hand: the published gain of the calibrated row of the same TP."""
         kept = self.kept()
-        for line in ("| throughput, A800 | 66 (54) | 0.98 (1.05) % | 1.65 (1.93) % | 39 (35) |", "| activation memory, H20 | 18 (15) | 5.25 (6.01) % | 3.55 (4.27) % | 3 (3) |",
-                     "| pairs over 2 % apart (closer), A800 | 51 (15) | 51 (6) | 48 (9) | – |"):  # fmt: skip
+        for line in ("| throughput, A800 | 66 (54) | 0.98 (1.05) % | 1.65 (1.93) % | 39 (35) |", "| activation memory, H20 | 15 | 6.01 % | 4.27 % | 3 |", "| activation memory, A800 | 12 | 0.78 % | 6.97 % | 12 |",
+                     "| pairs over 2 % apart (closer), A800 | 51 (15) | 51 (6) | 48 (9); the calibrated rows' order alone: 51 | – |"):  # fmt: skip
             self.assertIn(line, kept)
 
     def test_small_gains_need_small_errors(self):
@@ -205,7 +329,7 @@ class Claims(unittest.TestCase):
 
     def test_zbv_and_close_pairs_are_told(self):
         found = {one.claim: one for one in evaluated()}
-        for claim, published, ours in (("ZB-V is faster than 1F1B-I", "13 of 24 (1 tie)", "6 of 24; as published in 14 of 23"),
+        for claim, published, ours in (("ZB-V is faster than 1F1B-I", "12 of 22 (1 tie)", "6 of 22; as published in 13 of 21"),
                                        ("Order of schedules over 2 % apart", "51 pairs", "51 of 51 in that order; of 15 closer ones 6")):  # fmt: skip
             self.assertEqual((found[claim].published, found[claim].ours), (published, ours))
 
@@ -230,12 +354,12 @@ class Claims(unittest.TestCase):
             experiments = read_folder(run)
             records = pages.Records(experiments, claims.evaluate(experiments, listed))
             self.assertEqual(records.readme(text) == text, same)
-            self.assertEqual(len(records.answers()["questions"]), 8)
+            self.assertEqual(len(records.answers()["questions"]), 10)
         # A run of some experiments has the answers that it can give.
         some = [one for one in read_folder(KEPT) if one.id == "llm-a800"]
         asked = pages.Records(some, claims.of_experiments(some)).answers(strict=False)["questions"]
         self.assertEqual([question for question, _ in asked],
-                         ["Is STP the fastest of three on A800?", "By how much?", "The headline, 12.2 %?", "Is ZB-V faster than 1F1B-I?"])  # fmt: skip
+                         ["Is STP the fastest of three on A800?", "By how much over 1F1B-I?", "The headline, 12.2 %?"])
 
     def test_every_table_and_figure_of_the_paper_is_named(self):
         known = json.loads((ROOT / "results/claims.json").read_text(encoding="utf-8"))

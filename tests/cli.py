@@ -11,13 +11,18 @@ import signal
 import subprocess
 from pathlib import Path
 
-from command_line import changed, CommandLine, HARDWARE, main, PROFILES, read_json, ROOT, snapshot, UNIT
+import jsonschema
+
+from command_line import changed, CommandLine, CONFIG, HARDWARE, main, PROFILES, read_json, ROOT, RUN, snapshot, UNIT
 
 
 class Arguments(CommandLine):
     def test_files_that_are_not_there(self):
         self.refused(["simulate", "nowhere.json"], "nowhere.json: cannot be read; check the path")
         self.refused(["simulate", "timeline"], "SCENARIO", "timeline", 'did you mean timelines?')
+        said = self.run_stp("simulate", "split").stderr
+        self.assertRegex(said, r"or a name such as mllm-splits(, [\w-]+){4} \(stp list scenarios shows all\)\n$")
+        self.refused(["run", self.write(RUN, "run.json"), "--backend", "CPU"], '--backend: "CPU" is not built in; did you mean cpu? use ')
         self.refused(["simulate", self.folder], f"{self.folder}: is a folder; name a file")
 
     def test_the_table_of_the_docs_is_the_tools(self):
@@ -37,6 +42,9 @@ class Arguments(CommandLine):
             done = self.run_stp(*command, "--help")
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             self.assertIn("Usage", done.stdout)
+        if os.access("/dev/full", os.W_OK):
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                self.assertEqual(subprocess.run([self.stp, "--help"], stdout=full, stderr=subprocess.PIPE, check=False).returncode, 1)
         self.assertRegex(self.run_stp("--version").stdout, r"^stp \d+\.\d+\.\d+")
 
     def test_schedules_that_do_not_exist_or_fit(self):
@@ -47,7 +55,7 @@ class Arguments(CommandLine):
         self.refused(["schedule", "1f1b", "--pp", 0, "--microbatches", 4], "stp: pp: ", "0 is out of range", "from 1 to")
         self.refused(["schedule", "1f1b", "--pp", 2, "--microbatches", 0], "stp: microbatches: ", "0 is out of range")
         for costs in ("-1,1,1,0", "nan,1,1,0", "inf,1,1,0"):
-            self.refused(["schedule", "zb-v", *size, "--costs", costs], "--costs", "negative or not finite")
+            self.refused(["schedule", "zb-v", *size, "--costs", costs], "--costs", "no number from 0 to 1e9")
         self.refused(["schedule", "zb-v", *size, "--costs", "1,1,1"], "--costs")
 
     def test_validate(self):
@@ -56,11 +64,29 @@ class Arguments(CommandLine):
         self.succeed("validate", self.write(order))
         for ranks, words in (
             ([["F0.0", "F0.1", "B0.0", "B0.1"]], "1 lists for 2 ranks"),
-            ([["F0.0", "F0.1", "B0.0"], ["F0.0", "B0.0", "F0.1", "B0.1"]], "rank 0: B0.1 is missing"),
+            ([["F0.0", "F0.1", "B0.0"], ["F0.0", "B0.0", "F0.1", "B0.1"]], "rank 0: B0.1 is missing; add it"),
+            ([["F0.0", "B0.0", "B0.1"], ["F0.0", "B0.0", "F0.1", "B0.1"]], "ranks[0][2], B0.1: needs F0.1, which is missing; add it before"),
+            ([["F0.0", "B0.0", "B0.1", "F0.1"], ["F0.0", "B0.0", "F0.1", "B0.1"]], "ranks[0][2], B0.1: precedes its F; correct the order"),
             ([["F0.0", "X0.1"], []], 'ranks[0][1]: "X0.1" is not a block'),
         ):
             path = self.write(changed(order, ranks=ranks), "order.json")
             self.refused(["validate", path], str(path), words, "; ")
+
+    def test_validate_reads_standard_input_in_any_format(self):
+        for form in ("text", "json", "csv", "csv-comms"):
+            text = self.succeed("schedule", "stp", "--pp", 2, "--microbatches", 4, "--format", form).stdout
+            for name in ("-", "/dev/stdin"):
+                done = subprocess.run([self.stp, "validate", name], input=text, capture_output=True, text=True, check=True)
+                self.assertTrue(done.stdout.startswith(f"{name}: valid: stp, p 2" if form in ("text", "json") else f"{name}: valid: "), done.stdout)
+        done = subprocess.run([self.stp, "validate", "-"], input="hello", capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("-: is no schedule", done.stderr)
+
+    def test_scenarios_are_read_from_standard_input(self):
+        rows = self.results(UNIT)
+        for name in ("-", "/dev/stdin"):
+            done = subprocess.run([self.stp, "simulate", name, "--json", "-"], input=json.dumps(UNIT), capture_output=True, text=True, check=True)
+            self.assertEqual(json.loads(done.stdout)["results"], rows)
 
     def test_deadlocks_are_named_in_the_file_s_own_coordinates(self):
         for name, text, words in (
@@ -96,6 +122,13 @@ class Arguments(CommandLine):
             (self.folder / f"zero.{ending}").symlink_to("/dev/zero")
             self.refused(["validate", f"zero.{ending}"], f"zero.{ending}: is larger than 256 MiB")
         self.refused(["simulate", "/dev/zero"], "/dev/zero: is larger than 256 MiB")
+
+    def test_a_large_simulation_says_what_it_costs_in_a_pipe_too(self):
+        path = self.write(changed(HARDWARE, schedules=["1f1b"], layers_per_chunk=[7, 8, 8, 7], microbatches=100000))
+        with subprocess.Popen([self.stp, "simulate", str(path)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+            line = process.stderr.readline()
+            process.kill()
+        self.assertRegex(line, r"^stp: 3 million layers of microbatches: expect about 2\.7 GB of memory and 8 s$")
 
     def test_a_large_schedule_says_what_it_costs_before_it_starts(self):
         command = [self.stp, "schedule", "stp", "--pp", "4096", "--microbatches", "4096"]
@@ -203,9 +236,35 @@ class Output(CommandLine):
                               stderr=subprocess.PIPE, text=True) as run:
             self.assertEqual(run.stdout.readline(), "begun\n")
             run.terminate()
+            self.assertEqual(run.communicate(timeout=60)[1], "stp: interrupted; what was finished is in new-interrupted\n")
+        self.assertEqual(run.returncode, 128 + signal.SIGTERM)
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["new-interrupted", "python", "s.json"])
+
+    def test_a_signal_leaves_the_rows_that_are_finished(self):
+        slow = {"microbatches": list(range(64, 600)), "layers_per_chunk": [1] * 32, "parallel": {"pp": 16}, "schedules": ["stp"]}
+        path = self.write(changed(UNIT, configurations=[{}, {"schedules": ["dualpipev"], "microbatches": 3, "layers_per_chunk": [1] * 4}, slow]))
+        for arguments, kept in ((["--json", "new.json", "--csv", "new.csv"], ", in new.json and new.csv"), ([], "")):
+            with subprocess.Popen([self.stp, "simulate", str(path), "--keep-going", *arguments], cwd=self.folder, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True) as run:
+                self.assertIn("left out", run.stderr.readline())  # the second configuration, so the first is finished
+                run.send_signal(signal.SIGINT)
+                table, said = run.communicate(timeout=60)
+            self.assertEqual(run.returncode, 128 + signal.SIGINT)
+            rows = int(re.fullmatch(r"stp: interrupted; (\d+) of \d+ rows are finished" + kept + "\n", said).group(1))
+            self.assertEqual(len(table.splitlines()), 2 + rows)
+        record = self.read("new.json")
+        self.assertTrue(record["interrupted"])
+        self.assertGreaterEqual(len(record["results"]), 1)
+        jsonschema.validate(record, read_json(ROOT / "results/schema/record.schema.json"))
+
+    def test_a_signal_while_nothing_is_to_be_kept(self):
+        with subprocess.Popen([self.stp, "validate", "-"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+            run.stdin.write("# schedule")
+            run.stdin.flush()
+            self.assertRaises(subprocess.TimeoutExpired, run.wait, timeout=0.5)
+            run.send_signal(signal.SIGHUP)
             self.assertEqual(run.communicate(timeout=60)[1], "stp: interrupted; nothing was written\n")
-        self.assertEqual(run.returncode, 1)
-        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["python", "s.json"])
+        self.assertEqual(run.returncode, 128 + signal.SIGHUP)
 
 
 class Changes(CommandLine):
@@ -217,6 +276,12 @@ class Changes(CommandLine):
         # Also where configurations have the field themselves.
         several = changed(HARDWARE, seq=None, configurations=[{"seq": 3072}, {"seq": 6144}])
         self.assertEqual([row["seq"] for row in self.record(several, "--set", "seq=4096")["results"]], [4096, 4096])
+
+    def test_lists_with_commas_alone_are_shown_as_arrays(self):
+        path = self.write(UNIT)
+        for given, array in (("microbatches=32,64", "microbatches=[32,64]"), ("schedules=stp,1f1b", 'schedules=["stp","1f1b"]')):
+            self.refused(["simulate", path, "--set", given], f"--set: {given} is no list; write --set '{array}'")
+        self.assertEqual(len(self.record(UNIT, "--set", "microbatches=[4,8]")["results"]), 2)
 
     def test_values_of_the_cluster_and_the_model(self):
         profile = read_json(PROFILES / "a800.json")
@@ -230,6 +295,34 @@ class Changes(CommandLine):
         fewer = self.record(changed(HARDWARE, layers_per_chunk="even"), "--set", "model.num_hidden_layers=16")
         self.assertEqual(sum(fewer["results"][0]["layers_per_chunk"]), 16)
 
+    def test_paths_of_the_command_line_are_relative_to_the_current_folder(self):
+        (self.folder / "there").mkdir()
+        there = self.write(changed(HARDWARE, cluster="gpu.json"), "there/s.json")
+        for folder, tflops in ((self.folder / "there", 300), (self.folder, 400)):
+            profile = read_json(PROFILES / "a800.json") | {"peak_tflops": {"value": tflops, "source": "a test"}}
+            self.write(profile, folder / "gpu.json")
+        for words, tflops in ((["--set", "cluster=gpu.json"], 400), (["--set", "cluster=./there/gpu.json"], 300), ([], 300)):
+            [content] = self.json_of("simulate", there, *words)["scenario"]["clusters"].values()
+            self.assertEqual(content["peak_tflops"]["value"], tflops, words)
+        self.write(self.succeed("schedule", "gpipe", "--pp", 4, "--microbatches", 8).stdout, "here.txt")
+        words = ["--set", 'schedules=[{"file": "here.txt"}]']
+        self.assertEqual(self.json_of("simulate", there, *words)["results"][0]["schedule"], "gpipe")
+        tried = self.folder.resolve() / "no.json"
+        self.refused(["simulate", there, "--set", "cluster=no.json"], "cluster: ", str(tried))
+        self.refused(["compare", "--profiles", "a800", "no.json"], "--profiles: ", str(tried))
+        self.refused(["simulate", there, "--set", "cluster=h100.json"], "write h100 for the suite's")
+        self.write(changed(HARDWARE, cluster="no.json"), "there/t.json")
+        self.refused(["simulate", "there/t.json"], "cluster: ", str(tried.parent / "there/no.json"))
+
+    def test_a_record_is_run_again_with_what_it_holds(self):
+        self.write(read_json(PROFILES / "a800.json") | {"peak_tflops": {"value": 400, "source": "a test"}}, "gpu.json")
+        kept = self.record(HARDWARE, "--set", "cluster=gpu.json", "--set", "model.num_hidden_layers=14")
+        (self.folder / "gpu.json").unlink()
+        self.assertEqual(self.record(kept["scenario"])["results"], kept["results"])
+        # One that does not say how its layers are divided has the paper's split.
+        self.assertEqual(kept["scenario"]["configurations"][0].pop("layers_per_chunk"), "paper")
+        self.assertEqual(self.record(kept["scenario"])["results"], kept["results"])
+
     def test_bad_changes(self):
         path = self.write(HARDWARE)
         for word, *words in (("seq", '"seq" is not KEY=VALUE'), ("=3", "not KEY=VALUE"), ("a..b=3", "not KEY=VALUE"), ("seq=", "not KEY=VALUE"),
@@ -237,6 +330,8 @@ class Changes(CommandLine):
                              ("seq.x=3", "--set", "seq has no fields"), ("cluster.peak_tflop=3", "a800.json", "peak_tflop"),
                              ("cluster.peak_tflops=-3", "a800.json", "peak_tflops.value", "out of range")):
             self.refused(["simulate", path, "--set", word], *words)
+        self.refused(["simulate", path, "--set", "seq=1", "--set", "seq=2"], "--set: seq is given twice")
+        self.refused(["simulate", path, "--set", "cluster.kernel_overhead_us=5e-6"], "kernel_overhead_us: is 5e-06 µs", "not seconds")
 
     def test_invalid_configurations_may_be_left_out(self):
         layers = {"layers_per_chunk": [1] * 4}
@@ -256,6 +351,68 @@ class Changes(CommandLine):
             self.assertIn("refuse all configurations", done.stderr)
         none = self.write(changed(UNIT, microbatches=None, layers_per_chunk=None, configurations=configurations[1:2]))
         self.assertEqual(self.run_stp("simulate", none, "--keep-going").returncode, 2)
+
+
+class HuggingFace(CommandLine):
+    SCENARIO = {"name": "mine", "schedules": ["stp"], "model": "config.json", "cluster": "h100", "seq": 8192,
+                "parallel": {"tp": 8, "pp": 4}, "microbatches": 8}  # fmt: skip
+
+    def test_a_config_is_a_model(self):
+        self.write(CONFIG | {"tie_word_embeddings": True}, "config.json")
+        done = self.succeed("simulate", self.write(self.SCENARIO), "--json", "-")
+        self.assertRegex(done.stderr, r"^stp: \S+/config.json: read as a qwen2, which has 1050673152 parameters more \([^)]*\)\n$")
+        self.write(CONFIG, "config.json")
+        done = self.succeed("simulate", self.write(self.SCENARIO), "--json", "-")
+        self.assertEqual(done.stderr, "")  # biases are under 0.1 % of it
+        record = json.loads(done.stdout)
+        self.assertEqual(record["results"][0]["layers_per_chunk"], [10] * 8)
+        self.assertEqual(record["results"][0]["model"], self.folder.name)
+        made = self.succeed("model", "import", "config.json", "--name", "Llama-3-70B", "--out", "ours.json").stdout
+        for words in ("num_hidden_layers 80 -> num_hidden_layers", "eos_token_id [128001,128009]: ids of tokens",
+                      "70554525696, of the llama 70553706496"):  # fmt: skip
+            self.assertIn(words, made)
+        named = self.record(changed(self.SCENARIO, model="ours.json"))
+        for row in (record["results"][0], named["results"][0]):
+            row.pop("model")
+        self.assertEqual(named["results"], record["results"])
+        printed = self.succeed("model", "import", "config.json", "--name", "Llama-3-70B")
+        self.assertEqual((json.loads(printed.stdout), printed.stderr), (self.read("ours.json"), made))
+        self.refused(["model", "import", "config.json", "--out", "ours.json"], "ours.json: --out: exists")
+        self.refused(["model", "import", "ours.json"], "ours.json: is not Hugging Face's")
+        # The suite's scenarios divide layers as the paper does.
+        self.refused(["simulate", "llm-a800", "--set", "model=config.json"], "--set layers_per_chunk=even", silent=False)
+
+    def test_the_example_of_the_page_runs(self):
+        page = (ROOT / "docs/scenarios.md").read_text(encoding="utf-8")
+        (example,) = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", page, re.DOTALL) if "config.json" in block]
+        parallel = example["parallel"]
+        self.assertEqual(parallel["tp"] * parallel["pp"] * parallel["dp"], 64)
+        for field in ("implementation", "sequence_parallel", "zero", "gradients", "backward", "release"):
+            self.assertEqual(example[field], read_json(ROOT / "scenarios/recipes.json")[field])
+        self.write(CONFIG, "config.json")
+        self.assertEqual([row["schedule"] for row in self.results(example)], example["schedules"])
+
+    def test_what_is_ignored_is_said_once(self):
+        yarn = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+        named = CONFIG | {"model_type": "qwen2", "_name_or_path": "org/Model-7B", "rope_scaling": yarn, "use_cache": True, "surprise": 7}
+        self.write(named, "config.json")
+        twice = changed(self.SCENARIO, schedules=["stp", "1f1b"], microbatches=[8, 16])
+        done = self.succeed("simulate", self.write(twice), "--json", "-")
+        self.assertRegex(done.stderr, r"^stp: \S+/config.json: read as a qwen2, without rope_scaling \(changes angles, not work\), "
+                         r"surprise \(not known to change the work\)\n$")
+        self.assertEqual(json.loads(done.stdout)["results"][0]["model"], "Model-7B")
+        self.assertIn("rope_scaling {", self.succeed("model", "import", "config.json").stderr)
+        for plain in ({"rope_type": "default", "rope_theta": 1e6}, None):
+            self.write(named | {"rope_scaling": plain, "surprise": None}, "config.json")
+            self.assertEqual(self.succeed("simulate", self.write(twice), "--json", "-").stderr, "")
+
+    def test_no_sequence_exceeds_a_sliding_window(self):
+        self.write(CONFIG | {"model_type": "mistral", "sliding_window": 4096}, "config.json")
+        path = self.write(self.SCENARIO)
+        self.refused(["simulate", path], "seq: is more than the sliding window of 4096", "stp model import")
+        self.assertIn("a window of 4096", self.succeed("simulate", path, "--set", "seq=4096").stderr)
+        self.succeed("model", "import", "config.json", "--out", "ours.json")
+        self.succeed("simulate", path, "--set", "model=ours.json")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,73 @@ class Recomputation(CommandLine):
             self.assertGreater(sets[-1]["peak_memory_gb"], full["peak_memory_gb"])
 
 
+    def test_that_it_saves_next_to_nothing_is_said_once(self):
+        both = {"schedules": ["1f1b", "zb-h1"], "layers_per_chunk": "even", "microbatches": 16, "configurations": [{"recompute": "none"}, {"recompute": "full"}]}
+        record = self.results(changed(HARDWARE, **both))
+        before, after = ([row["peak_memory_gb"] for row in record if row["recompute"] == choice] for choice in ("none", "full"))
+        self.assertEqual([after[i] < 0.9 * before[i] for i in range(2)], [True, False])  # zb-h1 defers its W
+        said = self.succeed("simulate", self.write(changed(HARDWARE, **both))).stderr
+        self.assertRegex(said, r"^stp: recompute lowers .* in 1 of 2 rows that recompute \(full of zb-h1\): .*\n$")
+        self.assertEqual(self.succeed("simulate", self.write(changed(HARDWARE, schedules=["1f1b"], recompute="full"))).stderr, "")
+
+
 class Table(CommandLine):
+    def test_what_would_have_to_fit(self):
+        both = changed(HARDWARE, schedules=["1f1b", "stp"])
+        rows = self.results(both)
+        total = [max(sum(rank["memory_bytes"].values()) for rank in row["ranks"]) / 1e9 for row in rows]
+        nearest = rows[total.index(min(total))]
+        for gpu in (min(total) - 1, 1):
+            screen = self.succeed("simulate", self.write(both), "--set", f"cluster.memory_gb={gpu}").stdout
+            line = next(line for line in screen.splitlines() if line.startswith("None fits"))
+            self.assertTrue(line.startswith(f"None fits. Nearest is {nearest['schedule']}, "), line)
+            self.assertIn(f" {min(total) - gpu:.1f} GB over, with ", line)
+            self.assertTrue(line.endswith(" GB of activations."), line)
+        done = self.succeed("simulate", self.write(both), "--set", f"cluster.memory_gb={min(total) + 1}")
+        self.assertNotIn("None fits", done.stdout)
+        recomputed = self.succeed("simulate", self.write(both), "--set", "cluster.memory_gb=1", "--set", "recompute=full").stdout
+        self.assertRegex(recomputed, r"GB of optimizer state\.")
+
+    def remedies(self, scenario, *arguments):
+        """What is said to make a row smaller: GB and throughput by change, in order."""
+        screen = self.succeed("simulate", self.write(scenario), *arguments).stdout.split("what makes it smaller")[1]
+        rows = re.findall(r"^(\S.*?)  +([\d.]+)  +([+-][\d.]+) %  +(yes|no)", screen, re.MULTILINE)
+        return {change: (float(saved), float(faster), fits) for change, saved, faster, fits in rows}
+
+    def test_each_remedy_is_a_simulation_and_the_cheapest_comes_first(self):
+        base = changed(HARDWARE, schedules=["stp"], parallel={"tp": 8, "pp": 2, "dp": 2}, layers_per_chunk="even", microbatch_size=2)
+        (before,) = self.results(base)
+        total = [max(sum(rank["memory_bytes"].values()) for rank in before["ranks"]) / 1e9]
+        found = self.remedies(base, "--set", f"cluster.memory_gb={total[0] - 3}")
+        # Of 8 key and value heads 16 ranks are not possible.
+        self.assertEqual(set(found), {"sequence_parallel true", "zero 1", "gradients model", "recompute full", "microbatch_size 1",
+                                      "parallel.pp 4", "parallel.cp 2", "schedule stp-memory", "schedule dualpipev"})
+        self.assertEqual([faster for _, faster, _ in found.values()], sorted((one[1] for one in found.values()), reverse=True))
+        for change, fields in (("sequence_parallel true", {"sequence_parallel": True}), ("zero 1", {"zero": 1}),
+                               ("recompute full", {"recompute": "full"}), ("schedule dualpipev", {"schedules": ["dualpipev"]}),
+                               ("parallel.pp 4", {"parallel": {"tp": 8, "pp": 4, "dp": 2}})):
+            (after,) = self.results(changed(base, **fields))
+            smaller = max(sum(rank["memory_bytes"].values()) for rank in after["ranks"]) / 1e9
+            ranks = fields.get("parallel", base["parallel"])["pp"] / 2
+            self.assertAlmostEqual(found[change][0], total[0] - smaller, delta=0.06)
+            self.assertAlmostEqual(found[change][1], 100 * (after["throughput_samples_per_s"] / before["throughput_samples_per_s"] / ranks - 1), delta=0.06)
+            self.assertEqual(found[change][2], "yes" if smaller <= total[0] - 3 else "no")
+
+    def test_that_the_fastest_alone_does_not_fit(self):
+        both = changed(HARDWARE, schedules=["1f1b-i", "stp"])
+        total = [max(sum(rank["memory_bytes"].values()) for rank in row["ranks"]) / 1e9 for row in self.results(both)]
+        self.assertLess(total[0], total[1])
+        screen = self.succeed("simulate", self.write(both), "--set", f"cluster.memory_gb={sum(total) / 2}").stdout
+        self.assertIn("The fastest does not fit: stp, ", screen)
+        self.assertIn("\nschedule stp-memory ", screen)
+
+    def test_what_may_fit_has_a_legend(self):
+        scenario = changed(HARDWARE, cluster="h100")
+        (row,) = self.results(scenario)
+        total = max(sum(rank["memory_bytes"].values()) for rank in row["ranks"]) / 1e9
+        screen = self.succeed("simulate", self.write(scenario), "--set", f"cluster.memory_gb={total}").stdout
+        self.assertRegex(screen, r"\nmaybe: the \d\.\d GB that h100 holds beside tensors may be \d\.\d to \d\.\d, which decides it\n")
+
     def table(self, **fields):
         """(titles, rows of cells) of `stp simulate`."""
         _, head, *rows = self.succeed("simulate", self.write(changed(HARDWARE, **fields))).stdout.splitlines()
@@ -40,13 +106,16 @@ class Table(CommandLine):
 
     def test_fields_that_vary_are_columns_so_that_no_two_rows_look_alike(self):
         fixed, rows = self.table()
-        self.assertEqual(fixed[:8], ["schedule", "model", "seq", "tp", "pp", "dp", "m", "step, s"])
+        self.assertEqual(fixed[:9], ["schedule", "model", "seq", "tp", "pp", "cp", "dp", "m", "step, s"])
         for configurations, titles in (
-            ([{"microbatch_size": 1}, {"microbatch_size": 2}, {"recompute": "full"}], ["size", "recompute"]),
-            ([{"sequence_parallel": True}, {"cluster": "h20"}, {"name": "plain"}], ["cluster", "SP"]),
+            ([{"microbatch_size": 1}, {"microbatch_size": 2}, {"recompute": "full"}], ["microbatch size", "recompute"]),
+            ([{"sequence_parallel": True}, {"cluster": "h20"}, {"name": "plain"}], ["cluster", "sequence parallel"]),
             ([{"backward": "megatron"}, {"braid": "sequential"}, {"zero": 1, "parallel": {"tp": 4, "pp": 4, "dp": 2}}],
-             ["zero", "backward", "braid"]),
-            ([{"layers_per_chunk": "even"}, {}], ["layers"]),
+             ["backward", "braid", "zero"]),
+            ([{"layers_per_chunk": "even"}, {}], ["layers per chunk"]),
+            ([{"implementation": "suite"}, {}], ["implementation"]),
+            ([{"scatter_transfers": True}, {}], ["scatter transfers"]),
+            ([{"schedules": [{"name": "zb-v", "memory_limit": limit}]} for limit in (4, 6)], ["memory limit"]),
         ):  # fmt: skip
             head, rows = self.table(configurations=configurations)
             named = any("name" in each for each in configurations)
@@ -165,7 +234,7 @@ class DataParallel(CommandLine):
         self.assertEqual((result["cp"], result["gpus"]), (2, 2))
         [rank] = result["ranks"]
         self.assertEqual([rank[name] for name in ("compute_s", "tp_bubble_s", "pp_bubble_s")], [10, 9, 2])
-        self.assertRegex(self.succeed("simulate", self.write(ring)).stdout, r"tp +pp +dp +m +cp ")
+        self.assertRegex(self.succeed("simulate", self.write(ring)).stdout, r"tp +pp +cp +dp +m ")
 
     def test_all_to_alls_are_waited_for(self):
         parts = {f"attn.{letter}_{part}": 1 for letter in "FI" for part in ("before", "core", "after")}
@@ -177,7 +246,9 @@ class DataParallel(CommandLine):
         self.assertEqual((result["cp"], result["cp_method"]), (4, "all-to-all"))
         [rank] = result["ranks"]
         self.assertEqual([rank[name] for name in ("compute_s", "tp_bubble_s", "pp_bubble_s")], [8, 12, 2])
-        self.assertIn("4 all-to-all", self.succeed("simulate", self.write(heads)).stdout)
+        ring = {"kv_exchange" if key == "all_to_all" else key: cost for key, cost in unit.items()}
+        beside_a_ring = changed(heads, configurations=[{}, {"parallel": {"pp": 1, "cp": 4}, "costs": {"unit": ring}}])
+        self.assertRegex(self.succeed("simulate", self.write(beside_a_ring)).stdout, r"cp method[^\n]*\n.* all-to-all ")
 
     def test_a_ring_divides_tokens_and_work(self):
         whole = changed(HARDWARE, parallel={"tp": 2, "pp": 4})
@@ -317,6 +388,32 @@ class Configurations(CommandLine):
         [heavy], _ = self.simulated(changed(hardware, layer_costs=[2] * 10 + [1] * 20))
         self.assertLess(sum(heavy["layers_per_chunk"][:2]), sum(alike["layers_per_chunk"][:2]))
 
+    def test_recipes(self):
+        """A recipe's options reach the result, and the record runs again; three words say whether it fits."""
+        sms = {"proj_forward": 24, "fc2_forward": 60}
+        recipe = {"gathers_in_step": True, "state_bytes": 6, "bucket_parameters": 1e8, "overlap_sms": sms}
+        base = changed(HARDWARE, cluster="h100", implementation="megatron-te", release="megatron", zero=1, gradients="model",
+                       parallel={"tp": 4, "pp": 4, "dp": 2}, sequence_parallel=True, tp_overlap="megatron")
+        [plain], _ = self.simulated(base)
+        [row], [stored] = self.simulated(changed(base, recipe=recipe))
+        self.assertEqual({key: stored["recipe"]["overlap_sms"][key] for key in sms}, sms)
+        self.assertEqual({key: stored["recipe"][key] for key in recipe if key != "overlap_sms"}, {key: recipe[key] for key in recipe if key != "overlap_sms"})
+        self.assertGreater(row["step_time_s"], plain["step_time_s"])  # 60 of 132 SMs are away beside fc2
+        states = [max(rank["memory_bytes"]["optimizer"] for rank in each["ranks"]) for each in (plain, row)]
+        self.assertAlmostEqual(states[0] / states[1], 2)
+        kinds = row["ranks"][0]["memory_bytes"]
+        self.assertEqual(kinds["fixed"], 7e9)
+        self.assertAlmostEqual(row["memory_margin_gb"], 85.5 - max(sum(bytes_ for kind, bytes_ in rank["memory_bytes"].items() if kind != "host")
+                                                                   for rank in row["ranks"]) / 1e9)
+        # 7 GB are fixed, known to 2 GB.
+        for margin, word in ((2.1, "yes"), (1.9, "maybe"), (-1.9, "maybe"), (-2.1, "no")):
+            memory = 85.5 - row["memory_margin_gb"] + margin
+            [other], _ = self.simulated(changed(base, recipe=recipe, cluster_values={"memory_gb": memory}))
+            self.assertEqual(other["fits"], word)
+        [other], _ = self.simulated(HARDWARE)
+        self.assertEqual(other["fits"], "yes" if other["memory_margin_gb"] >= 0 else "no")
+        self.assertNotIn("fixed", other["ranks"][0]["memory_bytes"])
+
     def test_global_batch(self):
         base = changed(HARDWARE, microbatches=None, microbatch_size=2, parallel={"tp": 4, "pp": 4, "dp": 3})
         rows, configurations = self.simulated(changed(base, global_batch=[48, 96]))
@@ -333,7 +430,7 @@ class Configurations(CommandLine):
         head, first, second = self.table(named)
         self.assertRegex(head, "^name +schedule")
         self.assertRegex(first, "^small batch +1f1b-i")
-        self.assertRegex(second, "^ +1f1b-i")
+        self.assertRegex(second, "^– +1f1b-i")
         self.assertNotIn("name", self.table(HARDWARE)[0])
 
     def test_memory_of_the_fullest_rank(self):
@@ -341,7 +438,7 @@ class Configurations(CommandLine):
             scenario = changed(HARDWARE, parallel={"tp": tp, "pp": 4})
             [row], _ = self.simulated(scenario)
             largest = max(sum(rank["memory_bytes"].values()) for rank in row["ranks"]) / 1e9
-            _, line = self.table(scenario)
+            _, line, *_ = self.table(scenario)
             self.assertEqual(line.split()[-4:], [f"{row['peak_memory_gb']:.1f}", f"{largest:.1f}", "80", fits])
             self.assertEqual(largest <= 80, fits == "yes")
             self.assertAlmostEqual(row["memory_margin_gb"], 80 - largest)

@@ -5,7 +5,7 @@
 
 import json
 
-from command_line import changed, CommandLine, HARDWARE, main, PAIRS, PROFILES, read_json, RUN, UNIT
+from command_line import changed, CommandLine, HARDWARE, main, PAIRS, PROFILES, read_json, ROOT, RUN, UNIT
 
 WIDE = changed(HARDWARE, parallel={"tp": 4, "pp": 4})
 RING = changed(HARDWARE, parallel={"tp": 4, "pp": 4, "cp": 2})
@@ -22,6 +22,14 @@ class Fields(CommandLine):
                              (json.dumps(UNIT)[:-1] + ', "microbatches": 8}', "microbatches: is given twice")):
             self.scenario_refused(text, "", *words)
         record = self.record(UNIT)
+        for text, place in (('{"a": "\udcc3"}', "s.json:1:9: a: holds bytes that are not UTF-8"), ('{"a": 1}\n  x', "s.json:2:3: text follows"),
+                            ('{\n "a": tru\n}', "s.json:2:")):
+            (self.folder / "s.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+            self.refused(["simulate", "./s.json"], place)
+        self.refused(["simulate", ROOT / "models/tiny.json"], "num_hidden_layers: makes this a model, not a scenario")
+        self.refused(["simulate", ROOT / "profiles/a800.json"], "makes this a hardware profile, not a scenario")
+        self.refused(["validate", self.write(UNIT, "u.json")], "makes this a scenario, not a schedule")
+        self.refused(["validate", self.write(record, "r.json")], "makes this a result record, not a schedule")
         self.refused(["simulate", self.write(record)], "provenance: makes this a result record", 'its field "scenario"')
 
     def test_types_and_ranges(self):
@@ -35,6 +43,7 @@ class Fields(CommandLine):
             ({"microbatches": 10**30}, "microbatches"),
             ({"schedules": "stp"}, "schedules", "must be an array, not a string"),
             ({"schedules": [3]}, "schedules[0]", "must be an object"),
+            ({"schedules": ["mine.csv"]}, "schedules", 'a file is {"file": "mine.csv"}'),
             ({"schedules": []}, "schedules", "is empty"),
             ({"schedules": [{"name": "1f1b", "memory_limit": 4}]}, "schedules", "1f1b takes no memory_limit"),
             ({"schedules": [{"name": "zb-v", "memory_limit": 0}]}, "schedules[0].memory_limit", "0 is out of range"),
@@ -106,6 +115,15 @@ class Fields(CommandLine):
             UNIT,
             ({"release": "never"}, "release", '"never" is not a choice', "chain, block, released, blocking"),
             ({"braid": "loose"}, "braid", '"loose" is not a choice', "static, sequential, timed, paired"),
+        )
+        recipe = changed(HARDWARE, implementation="megatron-te")
+        self.scenarios_refused(
+            recipe,
+            ({"implementation": "megatron", "recipe": {}}, "recipe", "implementation is megatron", "megatron-te"),
+            ({"recipe": {"state_bytes": 8}}, "recipe.state_bytes", "is no number of bytes", "12 (fp32), 10"),
+            ({"recipe": {"buckets": 1}}, "recipe.buckets", "is not a known field"),
+            ({"recipe": {"overlap_sms": {"proj": 8}}}, "recipe.overlap_sms.proj", "is not a known field"),
+            ({"recipe": {"overlap_sms": {"fc2_forward": 200}}}, "recipe.overlap_sms.fc2_forward", "out of range"),
         )
         self.scenarios_refused(
             HARDWARE,

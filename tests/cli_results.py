@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from command_line import benchmarks, changed, CommandLine, main, PAIRS, PROFILES, read_json, ROOT, RUN, UNIT
+from command_line import benchmarks, changed, CommandLine, CONFIG, main, PAIRS, PROFILES, read_json, ROOT, RUN, UNIT
 
 
 class Progress(CommandLine):
@@ -23,7 +23,7 @@ class Progress(CommandLine):
         """The program shows `label` up to `total`, a pattern, and clears the line. `out`: arguments that differ between two runs."""
         code, _, said = self.run_on_terminal(*arguments, *out[:2])
         self.assertEqual(code, 0, said)
-        self.assertRegex(said, rf"\r{label}: ({total}) of \1\r\033\[K")
+        self.assertRegex(said, rf"\r{label}: ({total}) of \1(\033\[K)?\r\033\[K")
         done = self.run_stp(*arguments, *out[2:])
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
@@ -35,6 +35,15 @@ class Progress(CommandLine):
     def test_every_step_of_a_run(self):
         self.shows("running mine", 6, "run", self.write(RUN), "--backend", "cpu")
 
+    def test_the_phases_of_a_step_and_of_a_row(self):
+        _, _, said = self.run_on_terminal("run", self.write(RUN), "--backend", "cpu")
+        for done, phase in ((0, "stp: making the schedule"), (0, "setting up 4 ranks"), (0, "stp: step 1 of 3"),
+                            (0, "stp: comparing with one rank"), (2, "stp: step 3 of 3"), (3, "setting up 4 ranks"), (5, "1f1b-i: step 3 of 3")):
+            self.assertIn(f"\rrunning mine: {done} of 6, {phase}\033[K", said)
+        _, _, said = self.run_on_terminal("simulate", self.write(UNIT))
+        for phase in ("making the schedule", "making the program", r"simulating \d+ ops", "counting memory"):
+            self.assertRegex(said, rf"\rsimulating unit: 0 of 1, 1f1b: {phase}\033\[K")
+
     def test_traces_and_their_timelines(self):
         scenario = self.write(changed(UNIT, schedules=["1f1b", "gpipe"]))
         self.shows("simulating unit", 2, "trace", scenario, out=("--out", "one", "--out", "two"))
@@ -43,13 +52,13 @@ class Progress(CommandLine):
     def test_plots_of_a_report(self):
         code, _, said = self.run_on_terminal("reproduce", self.write(UNIT), "--out", "new")
         self.assertEqual(code, 0, said)
-        self.assertRegex(said, r"\rdrawing plots: (\d+) of \1\r\033\[K")
+        self.assertRegex(said, r"\rdrawing plots: (\d+) of \1(\033\[K)?\r\033\[K")
 
     def test_schedules(self):
         self.shows("simulating schedules", r"\d+", "schedule", "--table", "--pp", 4, "--microbatches", 8)
         self.write(self.run_stp("schedule", "1f1b", "--pp", 2, "--microbatches", 4).stdout, "order.txt")
         code, _, said = self.run_on_terminal("validate", "order.txt")
-        self.assertEqual((code, said), (0, "".join(f"\rchecking order.txt: {done} of 3" for done in range(3)) + "\r\033[K"))
+        self.assertEqual((code, said), (0, "".join(f"\rchecking order.txt: {done} of 3\033[K" for done in range(3)) + "\r\033[K"))
 
     def test_comparisons(self):
         for seed in (1, 2):
@@ -57,7 +66,7 @@ class Progress(CommandLine):
         self.shows("comparing", 8, "compare", "1.json", "2.json")
         code, _, said = self.run_on_terminal("compare", "--profiles", "a800", "h20", "--scenarios", "llm-h20", "--schedules", "stp")
         self.assertEqual(code, 0, said)
-        self.assertRegex(said, r"\rsimulating: (\d+) of \1\r\033\[K")
+        self.assertRegex(said, r"\rsimulating: (\d+) of \1(\033\[K)?\r\033\[K")
 
 
 class Pairs(CommandLine):
@@ -202,6 +211,21 @@ class Traces(CommandLine):
         done = self.succeed("trace", "timelines", "--out", "new", variables=variables)
         return done, sorted(path.name for path in (self.folder / "new").iterdir())
 
+    def test_long_steps_have_the_first_and_last_microbatches(self):
+        path = self.write(changed(UNIT, schedules=["stp"], layers_per_chunk=[1] * 4, microbatches=4000))
+        short = self.succeed("trace", path, "--out", "short")
+        self.assertRegex(short.stdout, r"Each trace holds the first and the last microbatches of 4000, (\d+) each; --all-microbatches writes all\.")
+        self.assertNotIn("--all", self.succeed("trace", path, "--out", "whole", "--all-microbatches").stdout)
+        files = [sorted((self.folder / folder).iterdir()) for folder in ("short", "whole")]
+        self.assertEqual([path.name for path in files[0]], [path.name for path in files[1]])
+        traces = [read_json(some[0]) for some in files]
+        self.assertRegex(traces[0]["otherData"]["left_out"], r"microbatches \d+ to \d+")
+        self.assertNotIn("left_out", traces[1]["otherData"])
+        self.assertLess(files[0][0].stat().st_size, 8e6)
+        self.assertGreater(files[1][0].stat().st_size, 3 * files[0][0].stat().st_size)
+        for drawn, whole in zip(files[0][1:], files[1][1:]):
+            self.assertEqual(drawn.read_bytes(), whole.read_bytes())
+
     def test_every_schedule_has_a_trace_and_a_timeline(self):
         if not os.environ.get("STP_PYTHON"):
             self.skipTest("stp was built without a Python")
@@ -235,6 +259,7 @@ class Documents(CommandLine):
     def test_examples(self):
         blocks = re.findall(r"^```json\n(.*?)^```$", (ROOT / "docs/scenarios.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
         self.assertGreaterEqual(len(blocks), 3)
+        self.write(CONFIG, "config.json")
         for block in blocks:
             command = "validate" if "ranks" in json.loads(block) else "simulate"
             self.succeed(command, self.write(block))

@@ -86,7 +86,7 @@ class Run(CommandLine):
             self.trained(changed(ring, parallel={**ring["parallel"], "cp_method": method}), 1)
 
     def test_reduced_twins_of_experiments_train_equal_to_one_rank(self):
-        """Of each row of the kept records, a twin that docs/scenarios.md names has the same schedule and options, on a grid of the same kind."""
+        """Of each row of the kept records, a twin (docs/scenarios.md names those that are not `reduced`) has the same schedule and options, on a grid of the same kind."""
         options = {"sequence_parallel": False, "recompute": "none", "tp_overlap": "none", "zero": 0, "merge_backward": False,
                    "post_validation": False, "cp_method": "ring", "vision_tokens": 0, "offload_ratio": 0}  # fmt: skip
 
@@ -99,12 +99,12 @@ class Run(CommandLine):
                 yield value if isinstance(default, (str, bool)) else value > 0
 
         table = (ROOT / "docs/scenarios.md").read_text(encoding="utf-8").partition("## Experiments and their reduced twins")[2]
-        named = dict(re.findall(r"^\| `([\w-]+)` \|[^|]*\| ([^|]*) \|", table, re.MULTILINE))
-        cases = {"reduced": 115, "checkpoint": 28, "cp-dp-small": 15, "mllm-small": 36, "offload-small": 32}
+        named = dict(re.findall(r"^\| `([\w-]+)` \| (.*) \|$", table, re.MULTILINE))
+        cases = {"reduced": 119, "checkpoint": 28, "cp-dp-small": 15, "mllm-small": 36, "offload-small": 32}
         kinds = {name: {tuple(kind(row)) for row in self.twin(name, count)["results"]} for name, count in cases.items()}
         without = set()
         for path in (ROOT / "results/reference/simulated").glob("*.json"):
-            twins = [kinds[name] for name in re.findall("`([a-z-]+)`", named.get(path.stem, "")) if name in kinds]
+            twins = [kinds[name] for name in re.findall("`([a-z-]+)`", named.get(path.stem, "`reduced`")) if name in kinds]
             rows = read_json(path).get("rows", [])
             # These are of simulations alone.
             rows = [row for row in rows if row["tp_overlap"] != "flux" and row["braid"] not in ("timed", "paired")]
@@ -156,8 +156,26 @@ class Run(CommandLine):
     def test_too_little_memory_ends_with_one_and_names_rank_op_and_microbatch(self):
         done = self.run_cpu(RUN, "--memory-limit", "0.3", "--json", "new.json")
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
-        self.assertRegex(done.stderr, r"rank \d.*out of memory: \d+ bytes")
+        self.assertRegex(done.stderr, r"^stp: \S+/s.json: rank \d.*out of memory: \d+ bytes.*; the scenario needs at least 0\.\d+ GB for .* 4 rank\(s\): "
+                         "raise --memory-limit, or use a smaller model")
         self.assertEqual([path.name for path in self.folder.iterdir()], ["s.json"])
+
+    def test_the_bytes_that_it_needs_are_those_that_it_holds(self):
+        for kind, zero in (("float32", 0), ("float64", 1), ("bfloat16", 1)):
+            scenario = changed(RUN, schedules=["1f1b"], microbatches=1, parallel={"pp": 1, "dp": 2}, zero=zero, layers_per_chunk="even",
+                               run={"type": kind})
+            [row] = self.json_of("run", self.write(scenario), "--backend", "cpu")["results"]
+            [rank] = row["ranks"]
+            done = self.run_cpu(scenario, "--memory-limit", "0.05")
+            said = float(re.search(r"the scenario needs at least ([\d.]+) GB for the tensors of its 2 rank", done.stderr).group(1))
+            held = 2 * sum(rank["memory_bytes"].values()) / 1e9
+            self.assertLessEqual(said, held + 5e-5)  # rounded
+            self.assertGreater(said, 0.9 * held)
+
+    def test_a_run_beyond_the_machine_s_memory_is_refused(self):
+        path = self.write(changed(RUN, model="llm-12.1b"))
+        self.refused(["run", path, "--backend", "cpu", "--set", "model.intermediate_size=4194304"], f"{path}: model: needs at least 619",
+                     " GB for the tensors of its 4 rank(s) with stp, and there are ", "; use a smaller model")
 
     def test_refusals(self):
         path = self.write(RUN)
@@ -169,7 +187,7 @@ class Run(CommandLine):
         self.refused(["simulate", path], "run", "use stp run")
         for arguments, *words in (
             (["--json", path], "exists"),
-            (["--deadline", "0"], "--deadline"),
+            (["--deadline", "0"], "--deadline"), (["--deadline", "nan"], "--deadline"),
             (["--graphs"], "--graphs", "cpu has none"),
             (["--gemm-multiprocessors", "100"], "--gemm-multiprocessors", "cpu has no multiprocessors", "leave it out"),
             (["--gemm-multiprocessors", "0"], "--gemm-multiprocessors"),

@@ -30,6 +30,7 @@ HARDWARE = {
     "seq": 3072,
     "parallel": {"tp": 4, "pp": 4},
     "microbatches": 8,
+    "layers_per_chunk": "paper",
 }
 
 
@@ -40,8 +41,14 @@ RUN = {
     "seq": 4,
     "parallel": {"pp": 2, "tp": 2},
     "microbatches": 4,
+    "layers_per_chunk": "paper",
     "run": {"type": "float64", "steps": 2, "warmup": 1, "parity": True, "weight_deviation": 0.2},
 }
+
+# Hugging Face's, of Llama 3 70B.
+CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 80, "hidden_size": 8192,
+          "intermediate_size": 28672, "num_attention_heads": 64, "num_key_value_heads": 8, "vocab_size": 128256, "head_dim": None,
+          "rope_theta": 500000.0, "rms_norm_eps": 1e-05, "eos_token_id": [128001, 128009], "tie_word_embeddings": False}  # fmt: skip
 
 PAIRS = {"name": "pairs", "cluster": "a800", "pairs": [{
     "name": "one", "gemm": {"m": 4096, "n": 4096, "k": 4096}, "all_reduce": {"mib": 64, "ranks": 4},

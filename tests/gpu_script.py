@@ -62,6 +62,9 @@ for word in "$@"; do
   esac
 done
 """
+PLOT = """import pathlib, sys
+print("beside of", pathlib.Path(sys.argv[1]).name)
+"""
 
 
 class Script(CommandLine):
@@ -72,7 +75,7 @@ class Script(CommandLine):
         (self.root / "scripts").mkdir(parents=True)
         for name in ("gpu.sh", "common.sh"):
             shutil.copy(ROOT / "scripts" / name, self.root / "scripts" / name)
-        for name, text in {"scripts/gpu_speed": "#!/bin/sh\n", "path/nvidia-smi": SMI, "path/gpus": "stand-in\n", "path/driver": "580.65.06\n",
+        for name, text in {"scripts/gpu_speed": "#!/bin/sh\n", "plots/microbench.py": PLOT, "path/nvidia-smi": SMI, "path/gpus": "stand-in\n", "path/driver": "580.65.06\n",
                            "scripts/load_in_torch": "#!/bin/sh\necho 'skipped: there is no torch'\nexit 77\n"}.items():
             self.write(self.root / name, text)
 
@@ -123,7 +126,7 @@ class Script(CommandLine):
             self.assertIn("run.warmup=3", line)
         self.assertEqual(len([line for line in runs if "--hold-compute 10" in line]), 1)
         self.assertEqual(len([line for line in runs if "--gemm-multiprocessors 116" in line]), 1)  # 16 less
-        self.assertRegex(done.stdout, r"\nthrottled: \w+, 1 of 2 samples of its clocks\n")
+        self.assertRegex(done.stdout, r"\nthrottled: \w+, 1 of 2 samples of its clocks\n\nbeside of overlap.json\n\nResults: ")
         again = self.run_it("--out", str(out))
         self.assertEqual(again.returncode, 2)
         self.assertIn("never overwritten", again.stderr)

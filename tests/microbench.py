@@ -8,6 +8,8 @@ import json
 import math
 import pathlib
 import re
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,7 +31,7 @@ class Program(CommandLine):
     stp = MICROBENCH
 
     def run_stp(self, *arguments, **options):
-        return super().run_stp(*arguments, variables={"CUDA_VISIBLE_DEVICES": ""}, timeout=240, **options)
+        return super().run_stp(*arguments, **options | {"variables": {"CUDA_VISIBLE_DEVICES": ""}, "timeout": 240})
 
     def rows(self, *arguments):
         return json.loads(self.run_stp(*arguments, "--benchmark_format=json").stdout)["benchmarks"]
@@ -51,10 +53,12 @@ class Measured(Program):
     @classmethod
     def setUpClass(cls):
         with tempfile.TemporaryDirectory() as folder:
-            file = pathlib.Path(folder) / "microbench.json"
-            subprocess.run([MICROBENCH, "--quick", "--repetitions", "2", "--tokens", "32", "--tp", "1", "2", "--ranks", "2",
-                            f"--benchmark_out={file}", "--benchmark_out_format=json"], check=True, timeout=240)
-            cls.content = read_json(file)
+            out = pathlib.Path(folder) / "new"
+            cls.done = subprocess.run([STP, "microbench", "--quick", "--repetitions", "2", "--tokens", "32", "--tp", "1", "2", "--out", out,
+                                       "--ranks", "2"], capture_output=True, text=True, check=True, timeout=240)
+            cls.content, cls.profile = read_json(out / "microbench.json"), read_json(out / "profile.json")
+            cls.folder_of = str(out)
+            cls.files = [sorted(path.name for path in pathlib.Path(each).iterdir()) for each in (folder, out)]
         cls.samples = [row for row in cls.content["benchmarks"] if row.get("run_type") == "iteration"]
 
     def of(self, *parts):
@@ -64,6 +68,16 @@ class Measured(Program):
 
     def seconds(self, row):
         return row["real_time"] * SECONDS[row["time_unit"]]
+
+    def test_stp_microbench_makes_a_folder_with_profile_and_plot_and_answers(self):
+        self.assertEqual(self.files, [["new"], ["microbench.json", "microbench.png", "profile.json"]])
+        self.assertEqual(self.profile["name"], "new")
+        said = self.done.stderr.splitlines()[0]  # before the first sample
+        self.assertRegex(said, r"^stp: measures with --quick, .*, into (\S+); .*--benchmark_filter=REGEX shorten it$")
+        self.assertIn(self.folder_of, said)
+        answer = self.done.stdout[self.done.stdout.index("A GEMM and an all-reduce (AR), alone and both at once"):]
+        self.assertEqual(len(re.findall(r"too few$", answer, re.MULTILINE)), len({row["run_name"] for row in self.of("overlap") if "m" in row}))
+        self.assertRegex(answer, "\nOn .* \\(cpu, f32\\): how much of an all-reduce a GEMM hides")
 
     def test_rows_and_context_are_google_benchmarks(self):
         self.assertLessEqual(CONTEXT_FIELDS, set(self.content["context"]))
@@ -169,6 +183,12 @@ class Measured(Program):
         noisy = sum(line.endswith("noisy") for line in rows)
         self.assertEqual(lines[-1], f"{len(rows)} rows, {noisy} noisy; counters and all samples: --benchmark_out=FILE")
 
+    def test_too_few_repetitions_are_not_called_noisy(self):
+        lines = self.succeed("--repetitions", 3, "--benchmark_filter=^executor/launch").stdout.splitlines()
+        self.assertRegex(lines[1], r"\d\.\d\d +too few$")
+        self.assertIn("0 noisy, ", lines[-1])
+        self.assertIn(" too few; ", lines[-1])
+
     def test_a_profile_of_it_is_read_and_predicts_a_run(self):
         done = self.calibrate(self.write(self.content, "microbench.json"), "here.json")
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -184,11 +204,14 @@ class Measured(Program):
         self.assertEqual(predicted["cluster"], "here")
         self.assertGreater(predicted["step_time_s"], 0)
         self.assertEqual(predicted["oversubscribed"], len(content["shared_processors"]["rates"]) < 4)
-        # Two repetitions have no 95 % interval, so that every row is noisy.
-        self.assertRegex(done.stderr, r"^calibrate: warning: (\d+) of \1 rows are noisy")
-        rows = [{**row, "real_time": 0} if row.get("aggregate_name") == "noisy" else row for row in self.content["benchmarks"]]
-        calm = self.calibrate(self.write({**self.content, "benchmarks": rows}, "steady.json"), "calm.json")
-        self.assertEqual((calm.returncode, calm.stderr), (0, ""))
+        # Two repetitions have no 95 % interval, so that no row is known to be noisy or calm.
+        self.assertRegex(done.stderr, r"^calibrate: warning: (\d+) of \1 rows have too few repetitions .*\n$")
+        for noisy, said in ((0, "^$"), (1, r"^calibrate: warning: (\d+) of \1 rows are noisy: .*\n$")):
+            rows = [{**row, "real_time": noisy, "repetitions": 6} if row.get("aggregate_name") == "noisy" else row
+                    for row in self.content["benchmarks"]]
+            done = self.calibrate(self.write({**self.content, "benchmarks": rows}, "six.json"), f"six-{noisy}.json")
+            self.assertEqual(done.returncode, 0)
+            self.assertRegex(done.stderr, said)
         again = self.calibrate("microbench.json", "here.json")
         self.assertEqual(again.returncode, 2)
         self.assertIn("never overwritten", again.stderr)
@@ -211,6 +234,25 @@ class Refused(Program):
         self.check("quik", "--quik")
         self.check("benchmark_quik", "--benchmark_quik")
         self.check("--benchmark_filter", "--benchmark_filter=^nothing/")
+
+    def test_stp_microbench(self):
+        self.stp = STP
+        self.refused(["microbench", "--out", "."], "--out: exists")
+        for flag, words in (("--quik", "--quik: is not a flag"), ("--benchmark_out=x", "--benchmark_out=x: is no flag of stp"),
+                            ("--benchmark_filter=^nothing/", "--benchmark_filter: matches no")):
+            self.refused(["microbench", "--out", "new", flag], words)
+        (self.folder / "bin").mkdir()
+        self.stp = shutil.copy(STP, self.folder / "bin/stp")
+        self.refused(["microbench", "--out", "new"], "bin/microbench: the benchmark program is not built; run scripts/microbench")
+
+    def test_an_interrupted_measurement_leaves_nothing(self):
+        with subprocess.Popen([STP, "microbench", "--out", "new"], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+            run.stdout.readline()  # the table's head: the benchmark program runs
+            run.terminate()
+            _, said = run.communicate(timeout=60)
+        self.assertEqual(run.returncode, 128 + signal.SIGTERM)
+        self.assertIn("stp: interrupted; nothing was written", said)
+        self.assertEqual(list(self.folder.iterdir()), [])
 
     def test_a_file_is_never_overwritten_nor_left_empty(self):
         self.check("--benchmark_filter", "--benchmark_filter=^nothing/", "--benchmark_out=m.json")

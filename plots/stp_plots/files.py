@@ -29,14 +29,15 @@ class InputError(Exception):
 
 
 def read_text(path):
+    """The file `path`, or standard input if it is "-"."""
     try:
-        with open(path, "rb") as file:
+        with open("/dev/stdin" if path == "-" else path, "rb") as file:
             content = file.read(LARGEST + 1)
         if len(content) > LARGEST:
             raise InputError(path, "", f"is larger than {LARGEST >> 20} MiB", "name a smaller file")
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise InputError(path, "", "is not valid JSON", "save it as UTF-8 text") from None
+        raise InputError(path, "", "holds bytes that are not UTF-8", "save it as UTF-8 text") from None
     except OSError:
         if Path(path).is_dir():
             raise InputError(path, "", "is a folder", "name a file") from None
@@ -70,7 +71,7 @@ def parse_json(text, name):
     try:
         return json.loads(text, parse_constant=refuse, parse_float=number, parse_int=number, object_pairs_hook=unique)
     except json.JSONDecodeError as error:
-        raise InputError(f"{name}:{error.lineno}", "", f"is not valid JSON: {error.msg}",
+        raise InputError(f"{name}:{error.lineno}:{error.colno}", "", f"is not valid JSON: {error.msg}",
                          "numbers must be finite and plain, strings quoted, no comma before a closing bracket") from None
     except RecursionError:
         raise InputError(name, "", "is nested too deeply", "flatten it") from None

@@ -147,6 +147,13 @@ class Profiles(unittest.TestCase):
         self.assertEqual(len(figure.axes), 1)
         self.assertNotIn("Stacks", words_of(figure))
 
+    def test_a_band_is_a_line_on_its_bar(self):
+        given = profiles(attribution=[])
+        given["throughput"][0]["schedules"][0]["cells"][0]["throughput_band"] = [1.5, 2.75]
+        (axes,) = comparisons.plot_profiles(given).axes
+        (lines,) = axes.collections
+        self.assertEqual([[y for _, y in line] for line in lines.get_segments()], [[1.5, 2.75]])
+
     def test_a_machine_that_cannot_run_it_has_no_bar(self):
         given = profiles(attribution=[])
         given["throughput"][0]["schedules"][0]["cells"][1] = {"refused": "TP8 is more than the 4 GPUs of a node"}

@@ -33,7 +33,7 @@ class JsonInput(Case):
         self.assertEqual(parse_json(without_non_finite(text), "f"), {"a": None, "b": [None] * 3, "c NaN": 'NaN " inf'})
 
     def test_what_is_not_strict_json_is_refused(self):
-        for text, *words in (("{", "f:1: is not valid JSON"), ("{}\n{}", "f:2: is not valid JSON"), ('{"a": NaN}', "f: is not valid JSON", "finite"),
+        for text, *words in (("{", "f:1:2: is not valid JSON"), ("{}\n{}", "f:2:1: is not valid JSON"), ('{"a": NaN}', "f: is not valid JSON", "finite"),
                              ('{"a": 1, "b": {"a": 2, "a": 2}}', "f: a: is given twice"), ('{"a": 1e999}', "f: holds a number beyond"),
                              ('{"a": ' + "9" * 400 + "}", "f: holds a number beyond"), ("[" * 100000, "f: is nested too deeply")):
             self.refused(lambda: parse_json(text, "f"), *words, "; ")

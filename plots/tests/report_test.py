@@ -62,6 +62,7 @@ class ReportTest(FolderTest):
         self.assertEqual([line[2:] for line in found], [["stp", "3.00", "87.2 of 80.0 GB, does not fit", "zb-v, 2.00, 57.4 of 80.0 GB"],
                                                         ["zb-v", "2.00", "50.0 of 80.0 GB, fits", "the same"]])  # fmt: skip
         self.assertEqual(memory.verdict(row()), "")
+        self.assertEqual(memory.verdict(one("stp", 3.0, 79.0, fits="maybe")), "79.0 of 80.0 GB, may fit")
         self.report("nothing", a=record(rows))
         self.assertEqual([line["memory_in_all_gb"] for line in self.rows()], ["87.25", "57.4", "60.0", "50.0", "90.0"])
 
@@ -132,7 +133,7 @@ class ReportTest(FolderTest):
         first = source.partition('<section id="answers">')[2].partition("</section>")[0]
         self.assertEqual((first.count("<table"), first.count("<img")), (1, 1))
         shown = Page(first)
-        self.assertEqual([len(line) for line in shown.tables[0]], [2] * 8)
+        self.assertEqual([len(line) for line in shown.tables[0]], [2] * 10)
         self.assertIn("nothing has run on a GPU", shown.text)
         every = Page(source)
         for one in evaluated:
@@ -140,7 +141,7 @@ class ReportTest(FolderTest):
         self.assertIn("What the paper does not say", every.text)
         # What is long is folded, but for the claims that count.
         unfolded = Page(re.sub(r"<details.*</details>", "", source, flags=re.DOTALL))
-        self.assertEqual([len(one) for one in unfolded.tables], [8, 1 + sum(not one.apart for one in evaluated)])
+        self.assertEqual([len(one) for one in unfolded.tables], [10, 1 + sum(not one.apart for one in evaluated)])
         self.assertEqual(len({*re.findall(r' id="(.*?)"', source)}), source.count(' id="'))
         # Other experiments have none.
         self.assertEqual(claims.of_experiments([experiment([row()])]), [])

@@ -44,6 +44,13 @@ if(NOT said MATCHES "step time [1-9][0-9]*\\.[0-9]+ s")
   message(FATAL_ERROR "the consumer said: ${said}")
 endif()
 
+foreach(file IN ITEMS man/man1/stp.1 bash-completion/completions/stp fish/vendor_completions.d/stp.fish)
+  file(READ ${prefix}/share/${file} content)
+  if(NOT content MATCHES "simulate")
+    message(FATAL_ERROR "${file} does not name the commands")
+  endif()
+endforeach()
+
 # The program must find the data beside it: those are marked, so that no other copy can pass for them.
 set(marked ${prefix}/share/stp/scenarios/timelines.json)
 file(READ ${marked} content)

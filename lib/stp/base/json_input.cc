@@ -5,6 +5,8 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
 
 namespace stp {
@@ -52,6 +54,14 @@ size_t edit_distance(const std::string& a, const std::string& b) {
   return row[b.size()];
 }
 
+// "line:column" of the byte that is number `byte`, from 1; columns are bytes.
+std::string place_of(const std::string& text, size_t byte) {
+  const size_t at = std::min(std::max(byte, size_t{1}) - 1, text.size());
+  const size_t line_begin = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;  // npos + 1 is 0
+  return std::to_string(1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n')) +
+         ":" + std::to_string(at - line_begin + 1);
+}
+
 }  // namespace
 
 json parse_json(const std::string& text, const std::string& name) {
@@ -73,16 +83,24 @@ json parse_json(const std::string& text, const std::string& name) {
   try {
     return json::parse(text, refuse_twice);
   } catch (const json::parse_error& error) {
-    const size_t line = 1 + std::count(text.begin(), text.begin() + std::min(error.byte, text.size()), '\n');
-    throw InputError(name + ":" + std::to_string(line), last_key_before(text, error.byte),
-                     "is not valid JSON",
+    const std::string reason = error.what();
+    const auto because = [&](const char* words) { return reason.find(words) != std::string::npos; };
+    const std::string place = name + ":" + place_of(text, error.byte);
+    if (because("UTF-8"))
+      throw InputError(place, last_key_before(text, error.byte), "holds bytes that are not UTF-8",
+                       "save it as UTF-8 text");
+    if (because("; expected end of input"))
+      throw InputError(place, "", "text follows the end of the JSON value", "remove it");
+    throw InputError(place, last_key_before(text, error.byte), "is not valid JSON",
                      "numbers must be finite and plain, strings quoted, no comma before a closing bracket");
   } catch (const json::out_of_range&) {
     throw InputError(name, "", "holds a number beyond double precision", "write a finite number");
   }
 }
 
-std::string read_file(const std::string& path) {
+namespace {
+
+std::string read_all(const std::string& path) {
   std::error_code unreadable;
   std::ifstream file(path, std::ios::binary);
   std::string text;
@@ -98,6 +116,22 @@ std::string read_file(const std::string& path) {
   if (!file.is_open() || unreadable || file.bad())
     throw InputError(path, "", "cannot be read", "check the path and its permissions");
   return text;
+}
+
+}  // namespace
+
+std::string read_file(const std::string& path) {
+  if (path == "-") return read_file("/dev/stdin");
+  std::error_code ignored;
+  const auto type = std::filesystem::status(path, ignored).type();
+  if (type != std::filesystem::file_type::fifo && type != std::filesystem::file_type::character)
+    return read_all(path);
+  static std::map<std::string, std::string> streams;  // can be read once, and scenarios are read twice
+  static std::mutex reading;
+  const std::lock_guard lock(reading);
+  const auto [stream, first] = streams.try_emplace(path);
+  if (first) stream->second = read_all(path);
+  return stream->second;
 }
 
 std::string read_text_file(const std::string& path) {
@@ -336,7 +370,19 @@ void JsonInput::done() const {
                    "remove them" + (guesses.empty() ? "" : "; " + joined(guesses)));
 }
 
+std::vector<std::string> nearest_few(const std::string& word, std::vector<std::string> candidates,
+                                     size_t most) {
+  std::ranges::stable_sort(candidates, {}, [&](const std::string& candidate) {
+    return std::pair(candidate.find(word) == std::string::npos, edit_distance(word, candidate));
+  });
+  candidates.resize(std::min(candidates.size(), most));
+  return candidates;
+}
+
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates) {
+  const auto same_letters = [](char a, char b) { return std::tolower(a) == std::tolower(b); };
+  for (const std::string& candidate : candidates)
+    if (std::ranges::equal(word, candidate, same_letters)) return candidate;
   std::string best;
   size_t best_distance = word.size() / 3 + 2;
   for (const std::string& candidate : candidates) {

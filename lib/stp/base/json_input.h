@@ -19,7 +19,8 @@ using SharedJson = std::shared_ptr<const nlohmann::json>;
 /// Largest input file in bytes. The suite's largest possible schedules exceed it and are refused as input.
 inline constexpr size_t kLargestInput = size_t{256} << 20;
 
-/// Returns all of `path`. Throws InputError if it cannot be read or is larger than kLargestInput.
+/// Returns all of `path`, or of standard input if it is "-"; a stream may be read again. Throws InputError if
+/// it cannot be read or is larger than kLargestInput.
 std::string read_file(const std::string& path);
 /// The same for UTF-8 text; removes a byte order mark. InputError for UTF-16 and other text with NUL bytes.
 std::string read_text_file(const std::string& path);
@@ -112,5 +113,8 @@ class JsonInput {
 
 /// The candidate nearest to `word` by edit distance, or "" if none is near: for "did you mean".
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates);
+/// At most `most` of the candidates: those that contain `word` first, then by edit distance.
+std::vector<std::string> nearest_few(const std::string& word, std::vector<std::string> candidates,
+                                     size_t most);
 
 }  // namespace stp

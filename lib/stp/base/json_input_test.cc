@@ -51,19 +51,23 @@ TEST(ParseJson, AcceptsPlainJson) {
 
 TEST(ParseJson, RefusesWhatIsNotJsonAndNamesFileLineAndTheKeyBefore) {
   for (const std::string value :
-       {"NaN",   "nan", "Infinity", "-Infinity", "inf", "+1",   "01",          "1.",     ".5",       "0x10",
-        "1_000", "'x'", "x",        "True",      "1,",  "[1,]", "{\"c\": 1,}", "\"open", "\"\xff\"", ""}) {
+       {"NaN", "nan", "Infinity", "-Infinity", "inf", "+1", "01", "1.", ".5", "0x10", "1_000", "'x'", "x",
+        "True", "1,", "[1,]", "{\"c\": 1,}", "\"open", ""}) {
     EXPECT_THAT(parse_refusal("{\"first\": 1,\n \"second\": " + value + "}"),
-                AllOf(StartsWith("f.json:2: "), HasSubstr("is not valid JSON; ")))
+                AllOf(StartsWith("f.json:2:"), HasSubstr("is not valid JSON; ")))
         << value;
   }
-  EXPECT_THAT(parse_refusal("{\"first\": 1,\n \"second\": NaN}"), HasSubstr("f.json:2: second: is not"));
+  EXPECT_THAT(parse_refusal("{\"first\": 1,\n \"second\": NaN}"), HasSubstr("f.json:2:12: second: is not"));
+  EXPECT_EQ(parse_refusal("{\"a\":\n\"\xe9\"}"),
+            "f.json:2:3: a: holds bytes that are not UTF-8; save it as UTF-8 text");
 }
 
 TEST(ParseJson, RefusesCommentsTrailingTextAndEmptyText) {
-  for (const std::string text : {"{\"a\": 1 // why\n}", "{/* why */ \"a\": 1}", "# why\n{\"a\": 1}",
-                                 "{\"a\": 1} {\"a\": 2}", "{\"a\": 1}]", "{} x", "[1] 2"})
-    EXPECT_THAT(parse_refusal(text), AllOf(StartsWith("f.json:1: "), HasSubstr("is not valid JSON"))) << text;
+  for (const std::string text : {"{\"a\": 1 // why\n}", "{/* why */ \"a\": 1}", "# why\n{\"a\": 1}"})
+    EXPECT_THAT(parse_refusal(text), AllOf(StartsWith("f.json:1:"), HasSubstr("is not valid JSON"))) << text;
+  for (const std::string text : {"{\"a\": 1} {\"a\": 2}", "{\"a\": 1}]", "{} x", "[1] 2"})
+    EXPECT_THAT(parse_refusal(text), HasSubstr("text follows the end of the JSON value; remove it")) << text;
+  EXPECT_THAT(parse_refusal("{}\n\n  x"), StartsWith("f.json:3:3: "));
   for (const std::string text : {"", " \n"})
     EXPECT_EQ(parse_refusal(text), "f.json: is empty; write a JSON object");
 }
@@ -109,7 +113,7 @@ TEST_F(JsonFile, IsReadOrRefusedByItsPath) {
   std::ofstream(path) << R"({"a": 7})";
   EXPECT_EQ(read_json_file(path)["a"], 7);
   std::ofstream(path) << R"({"a": })";
-  EXPECT_THAT(refusal([&] { read_json_file(path); }), StartsWith(path + ":1: a: is not valid JSON; "));
+  EXPECT_THAT(refusal([&] { read_json_file(path); }), StartsWith(path + ":1:7: a: is not valid JSON; "));
   EXPECT_EQ(refusal([&] { read_json_file(folder_); }), folder_ + ": is a folder; name a file");
   for (const std::string& missing : {folder_ + "/none.json", std::string()})
     EXPECT_THAT(refusal([&] { read_json_file(missing); }),
@@ -331,6 +335,10 @@ TEST(Nearest, IsTheCandidateOfTheSmallestEditDistanceOrNone) {
   // At most half the word may differ.
   EXPECT_EQ(nearest("abcd", {"abxy"}), "abxy");
   EXPECT_EQ(nearest("abcd", {"axyz"}), "");
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(nearest_few("zbv", {"stp", "zb-v", "long-zbv-name", "1f1b"}, 2),
+            (Words{"long-zbv-name", "zb-v"}));
+  EXPECT_EQ(nearest_few("x", {"bcd", "b"}, 5), (Words{"b", "bcd"}));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "stp/report/chrome_trace.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "stp/base/error.h"
@@ -10,8 +11,8 @@ namespace {
 
 class Writer {
  public:
-  Writer(std::ostream& out, const Program& program, const Timeline& timeline)
-      : out_(out), program_(program), timeline_(timeline) {
+  Writer(std::ostream& out, const Program& program, const Timeline& timeline, int ends)
+      : out_(out), program_(program), timeline_(timeline), ends_(ends) {
     // Threads are numbered per rank from 1, since Perfetto takes thread 0 for the idle task.
     std::vector<int> streams(program.schedule.pp(), 0);
     for (const ProgramStream& stream : program.streams) threads_.push_back(++streams[stream.rank]);
@@ -20,7 +21,11 @@ class Writer {
   void write(const std::string& title, const std::string& time_unit) && {
     out_ << "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"schedule\":" << json_text(program_.schedule.name)
          << ",\"microbatches\":" << program_.schedule.microbatches << ",\"title\":" << json_text(title)
-         << ",\"time_unit\":" << json_text(time_unit) << "},\"traceEvents\":[";
+         << ",\"time_unit\":" << json_text(time_unit);
+    if (ends_ > 0)
+      out_ << ",\"left_out\":\"microbatches " << ends_ << " to " << program_.schedule.microbatches - ends_ - 1
+           << "\"";
+    out_ << "},\"traceEvents\":[";
     names();
     for (int rank = 0; rank < program_.schedule.pp(); ++rank) write_rank(rank);
     out_ << "\n]}\n";
@@ -68,6 +73,14 @@ class Writer {
             << ",\"args\":{" << args << "}}";
   }
 
+  // Whether the op's block is written: one of its actions has a microbatch at an end of the step.
+  [[nodiscard]] bool is_written(int rank, const Op& op) const {
+    if (ends_ == 0 || op.block < 0) return true;
+    return std::ranges::any_of(program_.schedule.ranks[rank][op.block].actions(), [&](const Action& action) {
+      return action.microbatch < ends_ || action.microbatch >= program_.schedule.microbatches - ends_;
+    });
+  }
+
   void write_rank(int rank) {
     int32_t block = -1;
     double computed_until = timeline_.begin.empty() ? 0 : timeline_.begin[rank];
@@ -75,13 +88,14 @@ class Writer {
       if (!timeline_.has(op)) continue;
       if (program_.ops[op].block != block) {
         block = program_.ops[op].block;
-        if (block >= 0) write_block(rank, op);
+        if (block >= 0 && is_written(rank, program_.ops[op])) write_block(rank, op);
       }
       const bool compute = program_.stream_of(op).kind == StreamKind::compute;
       const bool waited = compute && timeline_.start[op] > computed_until &&
                           waited_for_own_all_reduce(program_, timeline_, op);
-      write_op(rank, op, waited ? "\"waited_for\":\"" + waited_for(program_.ops[op]) + "\"" : "");
-      write_arrows(op);
+      if (is_written(rank, program_.ops[op]))
+        write_op(rank, op, waited ? "\"waited_for\":\"" + waited_for(program_.ops[op]) + "\"" : "");
+      write_arrows(rank, op);
       if (compute) computed_until = timeline_.end[op];
     }
   }
@@ -137,10 +151,12 @@ class Writer {
   }
 
   // Writes one arrow for each transfer that `consumer` waits for.
-  void write_arrows(OpId consumer) {
+  void write_arrows(int rank, OpId consumer) {
+    if (!is_written(rank, program_.ops[consumer])) return;
     for (const OpId transfer : program_.dependencies(consumer)) {
       if (program_.ops[transfer].kind != OpKind::transfer ||
-          program_.stream_of(consumer).kind == StreamKind::p2p || !timeline_.has(transfer))
+          program_.stream_of(consumer).kind == StreamKind::p2p || !timeline_.has(transfer) ||
+          !is_written(program_.stream_of(transfer).rank, program_.ops[transfer]))
         continue;
       ++arrows_;
       arrow("\"s\"", transfer);
@@ -157,6 +173,7 @@ class Writer {
   std::ostream& out_;
   const Program& program_;
   const Timeline& timeline_;
+  int ends_;
   std::vector<int> threads_;  // by stream
   bool first_ = true;
   int64_t arrows_ = 0;
@@ -164,13 +181,21 @@ class Writer {
 
 }  // namespace
 
+int microbatches_of_short_trace(const Program& program) {
+  constexpr size_t kOps = 20000;  // about 250 bytes each
+  const int microbatches = program.schedule.microbatches;
+  const size_t of_each = std::max(program.ops.size() / microbatches, size_t{1});
+  const int ends = std::max(static_cast<int>(kOps / of_each / 2), 4);
+  return 2 * ends < microbatches ? ends : 0;
+}
+
 void write_chrome_trace(std::ostream& out, const Program& program, const Timeline& timeline,
-                        const std::string& title, const std::string& time_unit) {
+                        const std::string& title, const std::string& time_unit, int ends) {
   constexpr double kLongest = 9e9;  // seconds: in nanoseconds they fit 64 bits
   if (timeline.step_s > kLongest)
     throw InputError("", "costs", "the step takes more than 9e9 s, too long for a trace in nanoseconds",
                      "use smaller costs");
-  Writer(out, program, timeline).write(title, time_unit);
+  Writer(out, program, timeline, ends).write(title, time_unit);
 }
 
 }  // namespace stp

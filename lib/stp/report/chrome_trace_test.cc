@@ -46,6 +46,33 @@ class ChromeTrace : public ::testing::Test {
   json events_, slices_;
 };
 
+TEST_F(ChromeTrace, OfTheEndsHasTheirBlocksAsTheyAreInTheWhole) {
+  std::ostringstream text;
+  write_chrome_trace(text, program_, timeline_, "", "s", 2);
+  const json whole = json::parse(text.str());
+  EXPECT_EQ(whole.at("otherData").at("left_out"), "microbatches 2 to 6");
+  const auto of_ends = [](const json& slice) {
+    const json& args = slice.at("args");
+    const std::string block = slice.at("cat") == "block" ? slice.at("name") : args.value("block", json(""));
+    if (block.empty()) return true;  // the optimizer
+    for (const char* microbatch : {".0", ".1", ".7", ".8"})
+      if (block.find(microbatch) != std::string::npos) return true;
+    return false;
+  };
+  json expected = json::array(), found = json::array();
+  std::map<int, std::multiset<std::string>> arrows;
+  std::ranges::copy_if(slices_, std::back_inserter(expected), of_ends);
+  for (const json& event : whole.at("traceEvents"))
+    if (event.at("ph") == "X")
+      found.push_back(event);
+    else if (event.contains("id"))
+      arrows[event.at("id")].insert(event.at("ph"));
+  EXPECT_EQ(found, expected);
+  EXPECT_LT(found.size(), slices_.size());
+  EXPECT_FALSE(arrows.empty());
+  for (const auto& [id, phases] : arrows) EXPECT_EQ(phases, (std::multiset<std::string>{"f", "s"})) << id;
+}
+
 TEST_F(ChromeTrace, HasOneSlicePerOp) {
   std::map<std::string, int> slices;
   std::multiset<std::pair<int64_t, int64_t>> traced, simulated;  // start, length

@@ -199,9 +199,17 @@ std::string memory_key(const json& row) {
   return configuration_key(row, false) + row.at("schedule").get<std::string>();
 }
 
-void add_row_errors(Findings& findings, const json& rows) {
+// Whether a row agrees with a pattern of the list.
+bool agrees_with_any(const json& row, const SharedJson& patterns) {
+  return patterns && std::any_of(patterns->begin(), patterns->end(),
+                                 [&](const json& pattern) { return agrees(row, pattern); });
+}
+
+void add_row_errors(Findings& findings, const json& rows, const std::optional<Comparison>& comparison) {
   std::set<std::string> memory_fitted;
   for (const json& row : rows) {
+    if (comparison && agrees_with_any(row, comparison->memory_calibration))
+      memory_fitted.insert(memory_key(row));
     if (!is_calibration(row) || row.at("published").is_null()) continue;
     ++findings.calibration_rows;
     memory_fitted.insert(memory_key(row));
@@ -215,7 +223,9 @@ void add_row_errors(Findings& findings, const json& rows) {
           kind.name == kMemory.name ? memory_fitted.contains(memory_key(row)) : is_calibration(row);
       (fitted ? findings.calibrated : findings.predicted)[kind.name].add(*error, row_name(row));
     }
-    if (const auto margin = figure(row, "memory_margin_gb"); margin && row.at("published").contains(kFits)) {
+    // A row that may fit gives no verdict.
+    if (const auto margin = figure(row, "memory_margin_gb");
+        margin && row.at("published").contains(kFits) && row.value(kFits, "") != "maybe") {
       ++findings.verdicts;
       findings.verdicts_right += (*margin >= 0) == row.at("published").at(kFits).get<bool>();
     }
@@ -339,11 +349,13 @@ Comparison read_comparison(JsonInput input) {
     if (comparison.not_testable.empty())
       throw input.error("not_testable", "is empty", "write why the rows are not to be judged, or remove it");
   }
-  if (input.has("calibration")) {
-    for (const json& pattern : input.array("calibration"))
+  for (const auto& [name, patterns] : {std::pair("calibration", &comparison.calibration),
+                                       std::pair("memory_calibration", &comparison.memory_calibration)}) {
+    if (!input.has(name)) continue;
+    for (const json& pattern : input.array(name))
       if (!pattern.is_object())
-        throw input.error("calibration", "has an element that is not an object", "write {…} per pattern");
-    comparison.calibration = input.shared_value("calibration");
+        throw input.error(name, "has an element that is not an object", "write {…} per pattern");
+    *patterns = input.shared_value(name);
   }
   if (input.has("tolerance")) {
     JsonInput tolerance = input.object("tolerance");
@@ -363,18 +375,23 @@ json to_json(const Comparison& comparison) {
                 {"tolerance", comparison.tolerance}};
   if (!comparison.gain_of.empty())
     value["gain"] = {{"of", comparison.gain_of}, {"over", comparison.gain_over}};
+  if (comparison.memory_calibration) value["memory_calibration"] = *comparison.memory_calibration;
   if (!comparison.not_testable.empty()) value["not_testable"] = comparison.not_testable;
   return value;
 }
 
 void attach_published(json& rows, const std::string& folder, const std::optional<Comparison>& comparison) {
-  const json patterns = comparison && comparison->calibration ? *comparison->calibration : json::array();
-  for (const json& pattern : patterns)
-    if (std::none_of(rows.begin(), rows.end(), [&](const json& row) { return agrees(row, pattern); }))
-      throw InputError(
-          "", "compare.calibration",
-          json_text(pattern) + " agrees with no row, so that fitted rows would count as predicted",
-          "name fields as the rows have them");
+  const auto check = [&](const char* name, const SharedJson& patterns) {
+    for (const json& pattern : patterns ? *patterns : json::array())
+      if (std::none_of(rows.begin(), rows.end(), [&](const json& row) { return agrees(row, pattern); }))
+        throw InputError(
+            "", std::string("compare.") + name,
+            json_text(pattern) + " agrees with no row, so that fitted rows would count as predicted",
+            "name fields as the rows have them");
+  };
+  const Comparison given = comparison.value_or(Comparison());
+  check("calibration", given.calibration);
+  check("memory_calibration", given.memory_calibration);
   const std::vector<json> all = read_published(folder);
   for (json& row : rows) {
     json published = json::object(), difference = json::object();
@@ -384,8 +401,7 @@ void attach_published(json& rows, const std::string& folder, const std::optional
       if (alike && agrees(row, candidate)) compare_figures(row, candidate, published, difference);
     row["published"] = published.empty() ? json(nullptr) : published;
     row["difference"] = difference.empty() ? json(nullptr) : difference;
-    row["calibration"] = std::any_of(patterns.begin(), patterns.end(),
-                                     [&](const json& pattern) { return agrees(row, pattern); });
+    row["calibration"] = agrees_with_any(row, given.calibration);
   }
 }
 
@@ -401,7 +417,7 @@ void attach_gains(json& rows, const std::optional<Comparison>& comparison) {
 json summarise(const std::string& id, const json& record, const std::optional<Comparison>& comparison) {
   const json& rows = record.at("rows");
   Findings findings;
-  add_row_errors(findings, rows);
+  add_row_errors(findings, rows, comparison);
   add_pairs(findings, rows, comparison);
   json line = {{"id", id},
                {"title", record.at("scenario").value("title", "")},

@@ -16,6 +16,8 @@ struct Comparison {
   std::string gain_of, gain_over;  // schedules; empty: no gain is compared
   SharedJson calibration;          // an array of patterns: rows with all fields of one were fitted to;
                                    // null: none
+  SharedJson memory_calibration;   // patterns of rows whose memory alone was: the saved tensors were
+                                   // completed with it; null: none
   // By criterion: tolerance of a mean or worst absolute error, relative or in percentage points.
   std::map<std::string, double> tolerance{{"throughput_error_mean", 0.03}, {"throughput_error_worst", 0.09},
                                           {"gain_error_points_mean", 1.5}, {"memory_error_mean", 0.05},

@@ -42,6 +42,7 @@ TEST(ReadComparison, ReadsWhatToJsonWrites) {
   comparison.gain_of = "a";
   comparison.gain_over = "b";
   comparison.calibration = patterns({{{"seq", 1}}, {{"tp", 2}, {"pp", 3}}});
+  comparison.memory_calibration = patterns({{{"seq", 2}}});
   comparison.tolerance.at("throughput_error_mean") = 0.25;
   comparison.tolerance.at("throughput_error_worst") = 0.5;
   comparison.tolerance.at("gain_error_points_mean") = 7;
@@ -52,6 +53,7 @@ TEST(ReadComparison, ReadsWhatToJsonWrites) {
   EXPECT_EQ(read.gain_of, "a");
   EXPECT_EQ(read.gain_over, "b");
   EXPECT_EQ(*read.calibration, *comparison.calibration);
+  EXPECT_EQ(*read.memory_calibration, *comparison.memory_calibration);
   EXPECT_EQ(read.tolerance, comparison.tolerance);
   EXPECT_EQ(read.not_testable, "why");
 }
@@ -248,6 +250,18 @@ TEST_F(Errors, OfMemoryFittedForOneScheduleLeaveAnotherAPrediction) {
   EXPECT_NEAR(line["calibrated"]["memory_error_mean"], 0.1, 1e-12);
 }
 
+TEST_F(Errors, OfMemoryThatAModelWasCompletedWithAreNoPredictionAndOfItsThroughputAre) {
+  comparison_.calibration = nullptr;
+  comparison_.memory_calibration = patterns({{{"tp", 4}}});
+  const json line = summary({row("new", 6, 10.2, 55), row("new", 6, 10, 60, 8)});
+  EXPECT_NEAR(line["memory_error_mean"], 0.2, 1e-12);
+  EXPECT_NEAR(line["calibrated"]["memory_error_mean"], 0.1, 1e-12);
+  EXPECT_NEAR(line["throughput_error_mean"], 0.01, 1e-12);  // 2 % and 0 %
+  EXPECT_EQ(line["calibration_rows"], 0);
+  comparison_.memory_calibration = patterns({{{"tensor", 4}}});
+  EXPECT_THAT(refusal([&] { summary({row("new", 6, 11)}); }), HasSubstr("compare.memory_calibration"));
+}
+
 TEST_F(Errors, OfAGainWithOneCalibratedRowAreNoPrediction) {
   comparison_.calibration = patterns({{{"microbatches", 6}, {"schedule", "old"}}});
   const json line = summary({row("new", 6, 10.2), row("old", 6, 8)});
@@ -366,6 +380,9 @@ TEST_F(Verdict, JudgesWhetherRowsFitIntoMemory) {
   EXPECT_EQ(wrong["memory_verdicts_right"], 1);
   EXPECT_EQ(wrong["verdict"], "deviates");
   EXPECT_EQ(wrong["marks"][0]["mark"], "memory_verdicts_right");
+  json may_fit = with_margin("new", 0.1);
+  may_fit["fits"] = "maybe";
+  EXPECT_EQ(summary({may_fit, with_margin("old", 0)})["memory_verdicts"], 1);
   // Without a margin there is nothing to judge by.
   EXPECT_FALSE(summary({row("new", 6, 10)}).contains("memory_verdicts"));
 }

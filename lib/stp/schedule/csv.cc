@@ -229,6 +229,14 @@ class SheetReader {
     }
   }
 
+  [[nodiscard]] bool is_in_row(const Leaf& leaf) const {
+    return std::ranges::any_of(sheet_.rows[rank_], [&](const Cell& cell) {
+      return std::any_of(cell.leaves.begin(), cell.leaves.begin() + cell.size, [&](const Leaf& other) {
+        return other.stage == leaf.stage && other.type == leaf.type && other.microbatch == leaf.microbatch;
+      });
+    });
+  }
+
   Action compute(const Cell& cell, const Leaf& leaf) {
     const auto fail = [&](const std::string& problem, const std::string& remedy) {
       refuse(place_of(rank_, cell), (cell.braided() ? to_string(leaf) + " " : "") + problem, remedy);
@@ -240,8 +248,14 @@ class SheetReader {
     if ((leaf.type == Type::I || leaf.type == Type::W) && (passes & bit(Type::B)) != 0)
       fail("follows a full backward, which includes it",
            "write B alone, or I and W (torch up to 2.5 wrote B for what is I today)");
-    if (leaf.type != Type::F && (passes & bit(Type::F)) == 0) fail("precedes its F", "move it after");
-    if (leaf.type == Type::W && (passes & bit(Type::I)) == 0) fail("precedes its I", "move it after");
+    const auto follow = [&](Type type, const std::string& name) {
+      const Leaf before{leaf.stage, type, leaf.microbatch};
+      if ((passes & bit(type)) != 0) return;
+      if (is_in_row(before)) fail("precedes its " + name, "move it after");
+      fail("needs " + to_string(before) + ", which is missing", "add it before");
+    };
+    if (leaf.type != Type::F) follow(Type::F, "F");
+    if (leaf.type == Type::W) follow(Type::I, "I");
     if (comms_) {
       const auto input = input_of(placement(), leaf);
       if (input && (passes & bit(input->receive().type)) == 0)

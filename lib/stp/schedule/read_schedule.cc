@@ -1,7 +1,9 @@
 #include "stp/schedule/read_schedule.h"
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "stp/base/data.h"
 #include "stp/base/json_input.h"
 #include "stp/schedule/csv.h"
 #include "stp/schedule/validate.h"
@@ -9,9 +11,21 @@
 namespace stp {
 namespace {
 
-PlaceOfAction places_in(const std::string& text, const std::string& file, const Schedule& schedule) {
-  if (file.ends_with(".csv")) return places_in_csv(text, schedule.placement);
-  if (file.ends_with(".txt"))
+// ".json", ".csv" or ".txt": the file's ending, or what its first line says (of standard input, for example).
+std::string format_of(const std::string& text, const std::string& path) {
+  if (is_schedule_file(path)) return std::filesystem::path(path).extension();
+  if (text.starts_with('{')) return ".json";
+  const std::string line = text.substr(0, text.find('\n'));
+  if (line.starts_with("# schedule")) return ".txt";
+  if (line.find(',') != std::string::npos) return ".csv";
+  throw InputError(path, "",
+                   "is no schedule: it begins neither with { nor with # schedule nor with a line of CSV",
+                   "write it as `stp schedule` prints it");
+}
+
+PlaceOfAction places_in(const std::string& text, const std::string& format, const Schedule& schedule) {
+  if (format == ".csv") return places_in_csv(text, schedule.placement);
+  if (format == ".txt")
     return [lines_before = text.starts_with('#') ? 2 : 1](int rank, size_t block, const Action& action) {
       return "line " + std::to_string(rank + lines_before) + " (rank " + std::to_string(rank) + "), block " +
              std::to_string(block) + ", " + to_string(action);
@@ -28,19 +42,19 @@ bool is_schedule_file(const std::string& path) {
 }
 
 Schedule read_schedule(const std::string& text, const std::string& file) {
-  if (file.ends_with(".csv")) return schedule_from_csv(text, file);
-  if (file.ends_with(".txt")) return schedule_from_text(text, file);
-  return schedule_from_json(parse_json(text, file), file);
+  const std::string format = format_of(text, file);
+  if (format == ".csv") return schedule_from_csv(text, file);
+  if (format == ".txt") return schedule_from_text(text, file);
+  const nlohmann::json content = parse_json(text, file);
+  refuse_other_kind(content, file, "a schedule");
+  return schedule_from_json(content, file);
 }
 
 Schedule read_schedule_file(const std::string& path) {
   const std::string text = read_text_file(path);
-  if (!is_schedule_file(path))
-    throw InputError(path, "", "has no ending of a schedule file",
-                     "let its name end in .json, .csv (PyTorch's) or .txt (as `stp schedule` prints it)");
   Schedule schedule = read_schedule(text, path);
   try {
-    validate(schedule, places_in(text, path, schedule));
+    validate(schedule, places_in(text, format_of(text, path), schedule));
   } catch (const InputError& error) {
     throw error.in_file(path);
   }

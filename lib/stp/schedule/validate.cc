@@ -11,8 +11,34 @@
 namespace stp {
 namespace {
 
-[[noreturn]] void refuse(const std::string& where, const std::string& why) {
-  throw InputError("", where, why, "correct the order");
+[[noreturn]] void refuse(const std::string& where, const std::string& why,
+                         const std::string& remedy = "correct the order") {
+  throw InputError("", where, why, remedy);
+}
+
+bool has_action(const std::vector<Block>& blocks, const Action& action) {
+  return std::ranges::any_of(blocks, [&](const Block& block) {
+    return std::ranges::find(block.actions(), action) != block.actions().end();
+  });
+}
+
+// By chunk and microbatch of a rank, the passes seen.
+using Seen = std::vector<std::array<bool, 4>>;
+
+void check_nothing_missing(const Schedule& schedule, int rank, const Seen& seen) {
+  for (int chunk = 0; chunk < schedule.chunks(); ++chunk) {
+    for (int microbatch = 0; microbatch < schedule.microbatches; ++microbatch) {
+      const auto& passes = seen[static_cast<size_t>(chunk) * schedule.microbatches + microbatch];
+      const auto missing = [&](Pass pass) {
+        refuse("rank " + std::to_string(rank),
+               to_string(Action{pass, static_cast<int16_t>(chunk), microbatch}) + " is missing", "add it");
+      };
+      if (!passes[static_cast<int>(Pass::F)]) missing(Pass::F);
+      if (passes[static_cast<int>(Pass::B)]) continue;
+      if (!passes[static_cast<int>(Pass::I)]) missing(Pass::B);
+      if (!passes[static_cast<int>(Pass::W)]) missing(Pass::W);
+    }
+  }
 }
 
 // Each rank alone: ranges, counts, W after I.
@@ -22,7 +48,7 @@ void check_complete(const Schedule& schedule, const PlaceOfAction& place) {
     refuse("ranks", "there are " + std::to_string(schedule.ranks.size()) + " lists for " +
                         std::to_string(schedule.pp()) + " ranks");
   for (int rank = 0; rank < schedule.pp(); ++rank) {
-    std::vector<std::array<bool, 4>> seen(static_cast<size_t>(v) * m);
+    Seen seen(static_cast<size_t>(v) * m);
     for (size_t position = 0; position < schedule.ranks[rank].size(); ++position) {
       const Block& block = schedule.ranks[rank][position];
       if (block.actions().empty()) refuse("rank " + std::to_string(rank), "has an empty block");
@@ -41,8 +67,15 @@ void check_complete(const Schedule& schedule, const PlaceOfAction& place) {
           refuse_here("is a full backward, but its I or W is there too");
         if ((action.pass == Pass::I || action.pass == Pass::W) && has(Pass::B))
           refuse_here("follows a full backward, which includes it");
-        if (action.pass != Pass::F && !has(Pass::F)) refuse_here("precedes its F");
-        if (action.pass == Pass::W && !has(Pass::I)) refuse_here("precedes its I");
+        const auto follow = [&](Pass pass, const std::string& name) {
+          const Action before{pass, action.chunk, action.microbatch};
+          if (has(pass)) return;
+          if (has_action(schedule.ranks[rank], before)) refuse_here("precedes its " + name);
+          refuse(place(rank, position, action), "needs " + to_string(before) + ", which is missing",
+                 "add it before");
+        };
+        if (action.pass != Pass::F) follow(Pass::F, "F");
+        if (action.pass == Pass::W) follow(Pass::I, "I");
         has(action.pass) = true;
       }
       if (block.braided()) {
@@ -51,19 +84,7 @@ void check_complete(const Schedule& schedule, const PlaceOfAction& place) {
           refuse(place(rank, position, b), "is braided with " + to_string(a) + ", on which it depends");
       }
     }
-    for (int chunk = 0; chunk < v; ++chunk) {
-      for (int microbatch = 0; microbatch < m; ++microbatch) {
-        const auto& passes = seen[static_cast<size_t>(chunk) * m + microbatch];
-        const auto missing = [&](Pass pass) {
-          refuse("rank " + std::to_string(rank),
-                 to_string(Action{pass, static_cast<int16_t>(chunk), microbatch}) + " is missing");
-        };
-        if (!passes[static_cast<int>(Pass::F)]) missing(Pass::F);
-        if (passes[static_cast<int>(Pass::B)]) continue;
-        if (!passes[static_cast<int>(Pass::I)]) missing(Pass::B);
-        if (!passes[static_cast<int>(Pass::W)]) missing(Pass::W);
-      }
-    }
+    check_nothing_missing(schedule, rank, seen);
   }
 }
 

@@ -273,7 +273,8 @@ def throughput_panels(comparison, colours):
                 if cell.get("throughput_samples_per_s") is not None:
                     value, published = (bars.known(cell.get(f"{of}_samples_per_s")) for of in ("throughput", "published"))
                     mark = {"all": "", "activations": "*"}.get(cell["fits"], "!")
-                    drawn.append(bars.Bar(colours[schedule["schedule"]], value, published, mark=mark))
+                    low, high = cell.get("throughput_band") or (math.nan, math.nan)
+                    drawn.append(bars.Bar(colours[schedule["schedule"]], value, published, low=low, high=high, mark=mark))
             sections.append(bars.Section([machine["name"]], [("", drawn)]))
         panels.append((configuration_lines(line["configuration"]), sections))
     return panels
@@ -283,7 +284,7 @@ def profiles_caption(comparison, gains):
     gain, machines = comparison["gain"], comparison["machines"]
     caption = [
         "All bars are simulated: what the profiles say, by the cost model and the simulator. Every panel of throughput has its "
-        "own scale, from zero."
+        "own scale, from zero. Lines on bars: bands, as the profiles' uncertain values may be off."
     ]
     if gains:
         caption.append(
@@ -307,14 +308,15 @@ def plot_profiles(comparison):
     gains, panels = gain_panels(comparison), throughput_panels(comparison, colours)
     published = any(bar.published == bar.published for _, sections in panels for section in sections for bar in section.bars())
     legend = style.schedule_handles(schedules, colours) + ([style.published_handle()] if published else [])
-    below = Block(len(panels), 3, 2.2, legend, "Predicted throughput")
+    wide = len(machines) > 4  # their names need the space of another panel
+    below = Block(len(panels), 2 if wide else 3, 2.2, legend, "Predicted throughput")
     blocks = [below]
     if gains:
         moving = [part for part in PARTS if any(entry[3][part] for entries in gains.values() for entry in entries)]
         legend = [Patch(facecolor=COLOURS[part], label=PARTS[part]) for part in moving]
         legend.append(Line2D([], [], color="black", linewidth=2, label="sum"))
         of = comparison["gain"]["of"]
-        blocks.insert(0, Block(len(gains), 2, 2.9, legend, f"What moves the gain of {of}"))
+        blocks.insert(0, Block(len(gains), 1 if wide else 2, 2.9, legend, f"What moves the gain of {of}"))
     figure = page("Machines side by side: " + ", ".join(machines), profiles_caption(comparison, gains), blocks)
     if gains:
         for i, (axes, (title, entries)) in enumerate(zip(blocks[0].axes, gains.items())):

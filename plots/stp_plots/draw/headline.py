@@ -9,7 +9,7 @@ from stp_plots.draw import style
 from stp_plots.judge import null_model
 
 GAP, LEAST = 1.2, 3.0  # between configurations, and the width of one, in points
-WIDEST = 45  # the width of a line of panels, and of the legend behind the last one
+WIDEST = 36  # the width of a line of panels, and of the legend behind the last one
 LEGEND = 10
 OURS, NULL = "#009E73", "#999999"
 
@@ -27,8 +27,9 @@ def gains(experiment):
 
 
 def plot(experiments):
-    """Of the experiments whose gain is that of the first; None unless one has published gains and claims."""
-    panels = [(one, gains(one)) for one in experiments if not one.settings and one.has_published("throughput")]
+    """Of the experiments with a null model, or else all, whose gain is that of the first; None unless one has published gains."""
+    chosen = [one for one in experiments if null_model.has(one)] or experiments
+    panels = [(one, gains(one)) for one in chosen if not one.settings and one.has_published("throughput")]
     panels = [(one, rows) for one, rows in panels if len(rows)]
     if not panels:
         return None

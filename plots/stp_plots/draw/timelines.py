@@ -263,7 +263,10 @@ def _handles(trace):
 
 def from_file(path):
     """The Trace of a file; ReportError if it holds none."""
-    return Trace(read_json(path), path)
+    content = read_json(path)
+    if isinstance(content, dict) and isinstance(content.get("otherData"), dict) and "left_out" in content["otherData"]:
+        raise ReportError(f"{path}: lacks {content['otherData']['left_out']}; write it with --all-microbatches")
+    return Trace(content, path)
 
 
 def plot(path, name):

@@ -5,29 +5,33 @@ Claims are listed in results/claims.json; scripts/pages writes docs/claims.md, t
 
 import itertools
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import pandas as pd
 
 from stp_plots import words
 from stp_plots.files import ROOT, ReportError
-from stp_plots.judge import measurements, null_model
+from stp_plots.judge import left_open, measurements, null_model
 from stp_plots.read.records import QUANTITIES
 from stp_plots.words import Table, dictionary, items, number
 
 CLAIMS = ROOT / "results/claims.json"
-HOLDS, DIRECTION, UNDECIDED, CONTRADICTED = "holds", "direction holds, size differs", "cannot be decided", "contradicted"
+HOLDS, DIRECTION, UNDECIDED, CONTRADICTED, FITTED = "holds", "direction only", "undecided", "contradicted", "fitted"
 VERDICTS = {
     HOLDS: "every criterion is met, that for the worst row too",
-    DIRECTION: "a criterion is missed; but signs, and the order of figures further apart than a row may err, are the paper's",
+    DIRECTION: "a criterion is missed; but signs, and the order of published figures further apart than a row may err, are the paper's, on rows that "
+               "decided no choice of the model",
     UNDECIDED: "a criterion is missed, perhaps by our own error or by what the paper leaves open; or nothing can be compared",
-    CONTRADICTED: "a count of ours, which has no error, says otherwise",
+    CONTRADICTED: "a count of ours, which has no error, says otherwise, and the paper leaves open nothing that is counted",
+    FITTED: "all its rows were fitted to: it tests nothing",
 }
 PREDICTED, COUNTED, CALIBRATED, SETTLED, NULL_TOO = (
-    "predicted", "counted", "calibrated", "settled by its own rows", "a null model says it too")  # fmt: skip
+    "predicted", "counted", "calibrated", "settled", "no more than a null model")  # fmt: skip
 EVIDENCE = {
     CALIBRATED: "values were fitted to some of these rows",
     SETTLED: "these rows decided a choice of the model",
     NULL_TOO: "calibrated rows say as much without a simulation",
-    PREDICTED: "nothing was fitted to these rows",
+    PREDICTED: "nothing was fitted to these rows, and they decided no choice",
     COUNTED: "from an order alone, without a model of hardware",
 }
 EVERY = "order, sign or fit: every one"
@@ -53,6 +57,9 @@ class Claim:
     claim: str
     verdict: str
     evidence: str = words.NONE
+    null_too: bool = False
+    settled: bool = False
+    rows: int = 0
     reason: str = ""
     published: str = words.NONE
     ours: str = words.NONE
@@ -64,8 +71,9 @@ class Claim:
     @property
     def why(self):
         """Evidence, and the reasons that there are, in one line."""
-        known = self.evidence if self.evidence != words.NONE else ""
-        return ". ".join(part[0].upper() + part[1:] for part in (known, self.reason, self.apart) if part not in ("", "test"))
+        known = [self.evidence] if self.evidence != words.NONE else []
+        known += [NULL_TOO] if self.null_too and self.evidence != NULL_TOO else []
+        return ". ".join(part[0].upper() + part[1:] for part in (*known, self.reason, self.apart) if part not in ("", "test"))
 
 
 @dataclass
@@ -78,7 +86,9 @@ class Outcome:
     criteria: str
     met: bool
     direction: bool = None
+    rows: int = 1
     calibrated: bool = False  # whether the verdict rests on rows that were fitted to
+    fitted: bool = False  # whether on no others
     null_too: bool = False
     null_direction: bool = False
 
@@ -104,12 +114,14 @@ def _span(values, unit, digits=".3g"):
     return " to ".join(ends) + unit
 
 
-def _gains(experiment, pattern):
-    """The gains of the pair of schedules that the scenario names, ours and published; of another schedule if `pattern` names one."""
+def _gains(experiment, pattern, over=None):
+    """The gains of the pair of schedules that the scenario names, ours and published; of another schedule if `pattern` names one, and
+    `over` another."""
     gain = dictionary(dictionary(experiment.scenario.get("compare")).get("gain"))
     if (gain.get("of"), gain.get("over")) != (experiment.gained, experiment.baseline):
         raise Fault(f"{experiment.id}: compare.gain names no pair of its schedules")
-    rows = _select(experiment, experiment.compared("gain"), {"schedule": experiment.gained} | pattern)
+    known = experiment.gains_over(experiment.gained, over).dropna(subset=["error"]) if over else experiment.compared("gain")
+    rows = _select(experiment, known, {"schedule": experiment.gained} | pattern)
     return rows.assign(**{field: [data.get(field) for data in rows["data"]] for field in ("model", "seq", "tp", "pp")})
 
 
@@ -118,15 +130,17 @@ def _largest(rows):
     return rows.sort_values("microbatches").drop_duplicates(["model", "seq", "tp", "pp"], keep="last").sort_values(["tp", "pp"])
 
 
-def _same_order(rows, apart, column="ours"):
-    """Whether all pairs of rows whose published figures are further `apart` have their order in a column too; None without such pairs."""
+def _same_order(rows, apart, column="ours", points=False):
+    """Whether all pairs of rows whose published figures are further `apart`, relatively or in points, have their order in a column too;
+    None without such pairs."""
     pairs = [(one[0] - two[0]) * (one[1] - two[1]) > 0 for one, two in itertools.combinations(zip(rows["published"], rows[column]), 2)
-             if abs(one[0] - two[0]) > apart * min(one[0], two[0])]  # fmt: skip
+             if abs(one[0] - two[0]) > apart * (1 if points else min(one[0], two[0]))]  # fmt: skip
     return all(pairs) if pairs else None
 
 
-def _same_sign(rows, column="ours"):
-    return bool((rows["published"] * rows[column] > 0).all())
+def _same_gains(rows, most, column="ours"):
+    """Whether gains, of which a row may err by `most` points, have the published signs and order."""
+    return bool((rows["published"] * rows[column] > 0).all()) and _same_order(rows, most, column, points=True) is not False
 
 
 def _worst_tolerance(experiment, name):
@@ -150,8 +164,10 @@ def _errors(run, experiment, check):
     criteria = f"{quantity.title}: {100 * mean:.3g} % ({100 * most:.3g})"
     if len(rows) == 1:
         return Outcome(published, f"{ours} ({words.percent(worst)})", criteria, bool(error <= mean))
-    found = Outcome(published, f"{words.plain_percent(error, 2)} off, worst {words.percent(worst)}, {len(rows)} rows", criteria,
-                    bool(error <= mean and abs(worst) <= most), _same_order(rows, most))  # fmt: skip
+    # A count has no direction: a closed form in p is it, or is not, and any other one grows with p too.
+    direction = None if name == "chunks" else _same_order(_with_all_reduces(rows) if name == "idle" else rows, most)
+    found = Outcome(published, _halves(rows) if name == "idle" else f"{words.plain_percent(error, 2)} off, worst {words.percent(worst)}, {len(rows)} rows",
+                    criteria, bool(error <= mean and abs(worst) <= most), direction, len(rows))  # fmt: skip
     of_null = "throughput" if name == "mfu" else name
     if of_null in ("throughput", "memory") and "rows" not in check and null_model.has(experiment, of_null):
         beside = null_model.errors(experiment, of_null)
@@ -159,6 +175,19 @@ def _errors(run, experiment, check):
         found.null_too = bool(beside[f"{kind}_error"].abs().mean() < MARGIN * error)
         found.null_direction = bool(_same_order(beside, most, kind))
     return found
+
+
+def _with_all_reduces(rows):
+    return rows[[bool(dictionary(data.get("unit_costs")).get("all_reduce")) for data in rows["data"]]]
+
+
+def _halves(rows):
+    """Errors of an idle time with all-reduces, which the paper is about, and without, where a form may be zero."""
+    having = _with_all_reduces(rows)
+    other = rows.drop(having.index)
+    worst = having.loc[having["error"].abs().idxmax(), "error"]
+    return (f"{words.plain_percent(having['error'].abs().mean(), 2)} off, worst {words.percent(worst)}, {len(having)} rows with all-reduces; "
+            f"{words.plain_percent(other['error'].abs().mean(), 2)}, {len(other)} without")  # fmt: skip
 
 
 def _size_of_gains(experiment, errors, published):
@@ -169,46 +198,48 @@ def _size_of_gains(experiment, errors, published):
 
 
 def _gain(run, experiment, check):
-    rows = _gains(experiment, check["rows"])
+    del run
+    rows, choices = _gains(experiment, check["rows"]), check["choices"]
     if len(rows) > 1:
         raise Fault(f"{experiment.id}: {check['rows']} names several gains")
     row = rows.iloc[0]
     criteria, met = _size_of_gains(experiment, rows["error"], rows["published"])
     published, ours = (words.plain(row[column], 1, " %") for column in ("published", "ours"))
-    direction = _same_sign(rows)
-    if "spans" in check:  # what the paper leaves open decides, if the published gain is among ours over it
-        over = _gains(run[check["spans"]["scenario"]], check["spans"]["rows"])["ours"]
-        ours = f"{_span(over, ' %', '.1f')} over {len(over)} splits ({ours} as assumed)"
-        direction = None if over.min() <= row["published"] <= over.max() else direction
-    return Outcome(published, ours, criteria, met, direction, row["calibrated"])
+    direction, fitted = _same_gains(rows, 0), bool(row["calibrated"])
+    if choices:  # what the paper leaves open decides, if the published gain is among ours over it
+        over = [_gains(one, check["rows"])["ours"].iloc[0] for one in choices]
+        least = min(_select(one, one.compared("throughput"), check["rows"])["error"].abs().max() for one in choices)
+        ours = f"{_span(over, ' %', '.1f')} over {len(over)} splits of layers ({ours} as assumed); at best all throughputs within {words.plain_percent(least)}"
+        direction = None if min(over) <= row["published"] <= max(over) else direction
+    return Outcome(published, ours, criteria, met, direction, calibrated=fitted, fitted=fitted)
 
 
 def _all_gains(run, experiment, check):
-    """The predicted gains of a schedule, by default the one in question: their mean error and their worst row."""
+    """The predicted gains of a schedule, by default the one in question, over the baseline or another: their mean error and worst row."""
     del run
-    of = check.get("of", experiment.gained)
-    rows = _predicted(experiment, _gains(experiment, {"schedule": of}))
+    of, over = check.get("of", experiment.gained), check.get("over")
+    rows = _predicted(experiment, _gains(experiment, {"schedule": of}, over))
     error, worst = rows["error"].abs().mean(), rows.loc[rows["error"].abs().idxmax(), "error"]
     most = WORST * experiment.tolerance("gain")
     criteria, met = _size_of_gains(experiment, rows["error"], rows["published"])
     published, ours = (_span(rows[column], " %", ".1f") for column in ("published", "ours"))
     spread = f"{error:.2f} points off, worst {words.signed(worst)}, {len(rows)} rows" if len(rows) > 1 else f"{words.signed(worst)} points"
-    found = Outcome(published, f"{ours}; {spread}", criteria, met and bool(abs(worst) <= most), _same_sign(rows))  # fmt: skip
+    found = Outcome(published, f"{ours}; {spread}", criteria, met and bool(abs(worst) <= most), _same_gains(rows, most), len(rows))
     if null_model.has(experiment):
-        beside = null_model.gain_errors(experiment, of)
+        beside = null_model.gain_errors(experiment, of, over)
         kind = null_model.better(beside)
         found.null_too = bool(beside[f"{kind}_error"].abs().mean() < MARGIN * error)
-        found.null_direction = _same_sign(beside, kind)
+        found.null_direction = _same_gains(beside, most, kind)
     return found
 
 
 def _faster(run, experiment, check):
-    """Where one schedule is faster than the baseline in the paper, it is here; and the size of its gains."""
-    found, every = _all_gains(run, experiment, check), _gains(experiment, {"schedule": check["of"]})
+    """Where one schedule is faster than the baseline in the paper, it is here; and the size of its gains. Of predicted rows."""
+    found, every = _all_gains(run, experiment, check), _predicted(experiment, _gains(experiment, {"schedule": check["of"]}))
     ties = (every["published"] == 0).sum()
     right = (every["published"] * every["ours"] > 0).sum()
     published, ours = (f"{(every[column] > 0).sum()} of {len(every)}" for column in ("published", "ours"))
-    found.direction = bool(right == len(every) - ties)
+    found.direction = bool(right == len(every) - ties) and _same_order(every, WORST * experiment.tolerance("gain"), points=True) is not False
     found.published = published + (f" ({words.count(ties, 'tie')})" if ties else "")
     found.ours = f"{ours}; as published in {right} of {len(every) - ties}"
     found.met = found.met and found.direction
@@ -216,8 +247,8 @@ def _faster(run, experiment, check):
 
 
 def _fastest(run, experiment, check):
-    """Of every configuration at every m without calibrated rows."""
-    del run
+    """Of every configuration at every m without calibrated rows. `order_of`: an experiment whose calibrated rows the profile is from."""
+    constant = null_model.order_of_calibrated(run[check.get("order_of", experiment.id)])
     configurations, theirs, ours, known = 0, 0, 0, 0
     has, nulls = null_model.has(experiment), dict.fromkeys(null_model.NAMES, 0)
     carried = null_model.throughputs(experiment) if has else experiment.figure("throughput").assign(**nulls)
@@ -235,8 +266,8 @@ def _fastest(run, experiment, check):
             nulls[kind] += has and group[kind].idxmax() == check["of"]
     if not configurations:
         raise Fault(f"{experiment.id}: nothing is predicted")
-    return Outcome(f"{theirs} of {known}", f"{ours} of {configurations} predicted", EVERY, ours == configurations,
-                   null_too=max(nulls.values()) == configurations)  # fmt: skip
+    simple = max(nulls.values()) == configurations or (len(constant) > 1 and constant.idxmax() == check["of"])
+    return Outcome(f"{theirs} of {known}", f"{ours} of {configurations} predicted", EVERY, ours == configurations, rows=configurations, null_too=simple)
 
 
 def _pairs(run, experiment, check):
@@ -246,7 +277,7 @@ def _pairs(run, experiment, check):
         raise Fault(f"{experiment.id}: has no pairs")
     closer = count.total - count.calibrated - count.far
     ours = f"{count.far_right} of {count.far} in that order" + (f"; of {closer} closer ones {count.near_right}" if closer else "")
-    return Outcome(f"{count.far} pairs", ours, EVERY, count.far_right == count.far,
+    return Outcome(f"{count.far} pairs", ours, EVERY, count.far_right == count.far, rows=count.far,
                    null_too=count.far in (*count.far_null.values(), count.far_constant))  # fmt: skip
 
 
@@ -254,7 +285,7 @@ def _order(run, experiment, check):
     """Configurations of one model are in the published order."""
     del run, check
     right, pairs = measurements.order(experiment)
-    return Outcome(f"{pairs} pairs of one model", f"{right} of {pairs} in that order", EVERY, right == pairs)
+    return Outcome(f"{pairs} pairs of one model", f"{right} of {pairs} in that order", EVERY, right == pairs, rows=pairs)
 
 
 def _gain_grows(run, experiment, check):
@@ -277,7 +308,7 @@ def _gain_grows(run, experiment, check):
         right = sum(grows(group[column]) for group in predicted)
         texts.append(f"{right} of {len(predicted)}; means {ends[0]:.1f} and {ends[1]:.1f} %")
     nulls = null_model.gain_errors(experiment, experiment.gained)[list(null_model.NAMES)] if null_model.has(experiment) else {}
-    return Outcome(*texts, EVERY, all(grows(group["ours"]) for group in predicted),
+    return Outcome(*texts, EVERY, all(grows(group["ours"]) for group in predicted), rows=len(predicted),
                    null_too=any(all(grows(nulls[kind][group.index]) for group in predicted) for kind in nulls))  # fmt: skip
 
 
@@ -291,10 +322,13 @@ def _gain_less(run, experiment, check):
     texts = ["; ".join(f"{row[column]:.1f} against {row[column + '_there']:.1f} % (TP{tp} PP{pp})" for (_, _, tp, pp), row in both.iterrows())
             for column in ("published", "ours")]  # fmt: skip
     less = {column: both[column + "_there"] - both[column] for column in ("published", "ours")}
-    errors, tolerance, direction = less["ours"] - less["published"], experiment.tolerance("gain"), bool((less["ours"] > 0).all())
+    errors, tolerance = less["ours"] - less["published"], experiment.tolerance("gain")
+    direction = _same_gains(pd.DataFrame(less), tolerance)
     met = _size_of_gains(experiment, errors, less["published"])[1]
+    fitted = int(both["calibrated"].sum() + both["calibrated_there"].sum())
+    texts[1] += f"; {fitted} of {2 * len(both)} calibrated" if fitted else ""
     return Outcome(*texts, f"difference of gains: {tolerance:.3g} points ({tolerance:.3g})", bool(direction and met and errors.abs().max() <= tolerance),
-                   direction, bool((both["calibrated"] | both["calibrated_there"]).any()))  # fmt: skip
+                   direction, len(both), bool(fitted))  # fmt: skip
 
 
 def _fits(run, experiment, check):
@@ -306,7 +340,30 @@ def _fits(run, experiment, check):
         raise Fault(f"{experiment.id}: of no row is it known whether it fits")
     wrong = [f"; wrong by {abs(margin):.1f} GB" for margin, fits in known if (margin >= 0) != fits]
     fit = sum(fits for _, fits in known)
-    return Outcome(f"{fit} fit, {len(known) - fit} do not", f"{len(known) - len(wrong)} of {len(known)}" + "".join(wrong), EVERY, not wrong)
+    return Outcome(f"{fit} fit, {len(known) - fit} do not", f"{len(known) - len(wrong)} of {len(known)}" + "".join(wrong), EVERY, not wrong, rows=len(known))
+
+
+def _ran(run, experiment, check):
+    """What has a published throughput ran, so it fits into its GPU; once for all m. Beside it the same with published activations."""
+    del run, check
+    rows = experiment.compared("throughput").drop_duplicates(["configuration", "schedule"])
+    left = [(margin, data) for data in rows["data"] if (margin := number(data.get("memory_margin_gb"))) is not None]
+    if not left:
+        raise Fault(f"{experiment.id}: of no row that ran is it known whether it fits")
+    lacking = [-margin for margin, _ in left if margin < 0]
+    ours = f"{len(left) - len(lacking)} of {len(left)}" + (f"; others {_span(lacking, ' GB', '.1f')} over" if lacking else "")
+    known = [margin + data["peak_memory_gb"] - theirs for margin, data in left
+             if (theirs := number(dictionary(data.get("published")).get("peak_memory_gb"))) is not None]  # fmt: skip
+    ours += f"; by the paper's activations {sum(margin >= 0 for margin in known)} of {len(known)}" if known and lacking else ""
+    return Outcome(f"{len(left)} of {len(left)} ran", ours, EVERY, not lacking, rows=len(left))
+
+
+def _saved(run, experiment, check):
+    """How much less memory some rows have than another. The paper has a range, and not of what."""
+    del run
+    rows = {data.get("name"): data["peak_memory_gb"] for data in experiment.rows["data"]}
+    saved = [100 * (1 - rows[name] / rows[check["of"]]) for name in check["rows"]]
+    return Outcome(words.NONE, f"{_span(saved, ' %')} with ratios of ours", "", False, rows=len(saved))
 
 
 def _overlap(run, experiment, check):
@@ -320,20 +377,32 @@ def _overlap(run, experiment, check):
         " and ".join(f"{1e3 * pair[key]['together_s']:.3f}" for pair in pairs) + " ms" for key in ("published", "from_published_times")
     )
     error = max(abs(pair["from_published_times"]["together_error"]) for pair in pairs)
-    return Outcome(theirs, ours, f"time together: {100 * tolerance:g} % ({100 * tolerance:g})", error <= tolerance, calibrated=bool(experiment.scenario.get("calibrated")))
+    fitted = bool(experiment.scenario.get("calibrated"))
+    return Outcome(theirs, ours, f"time together: {100 * tolerance:g} % ({100 * tolerance:g})", error <= tolerance, calibrated=fitted, fitted=fitted)
 
 
 CHECKS = {"errors": _errors, "gain": _gain, "gains": _all_gains, "fastest": _fastest, "faster": _faster, "pairs": _pairs, "order": _order,
-          "gain_grows": _gain_grows, "gain_less": _gain_less, "overlap": _overlap, "fits": _fits}  # fmt: skip
+          "gain_grows": _gain_grows, "gain_less": _gain_less, "overlap": _overlap, "fits": _fits, "ran": _ran, "saved": _saved}  # fmt: skip
 
 
-def _judged(outcome, counted, settled):
-    """Verdict and evidence. A simulated figure of a GPU that nobody measured contradicts nothing: its own error is not known. A count
-    has none."""
-    verdict = HOLDS if outcome.met else DIRECTION if outcome.direction else CONTRADICTED if counted else UNDECIDED
+def _judged(outcome, counted, settled, left_open):
+    """Verdict, evidence, and whether a null model says it too. A simulated figure of a GPU that nobody measured contradicts nothing: its
+    own error is not known. A count has none, but the paper may count otherwise. Rows that decided a choice show no direction, and rows that
+    were fitted to nothing."""
+    contradicts = counted and not left_open
+    verdict = FITTED if outcome.fitted else HOLDS if outcome.met else DIRECTION if outcome.direction and not settled else CONTRADICTED if contradicts else UNDECIDED
     null_too = {HOLDS: outcome.null_too, DIRECTION: outcome.null_direction}.get(verdict, False)
     known = {CALIBRATED: outcome.calibrated, SETTLED: settled, NULL_TOO: null_too, COUNTED: counted}
-    return verdict, next((name for name, holds in known.items() if holds), PREDICTED)
+    return verdict, next((name for name, holds in known.items() if holds), PREDICTED), null_too
+
+
+def _of_every_choice(outcome, others):
+    """The outcome as assumed, less what it has not with each of the other choices that the paper leaves open."""
+    less = [one for one in others if one.met < outcome.met or bool(one.direction) < bool(outcome.direction)]
+    if not less:
+        return outcome
+    return replace(outcome, met=outcome.met and all(one.met for one in less), direction=outcome.direction and all(one.direction for one in less),
+                   ours=f"{outcome.ours}; with another split of layers {less[-1].ours.rpartition('; ')[2].removesuffix(f', {outcome.rows} rows')}")  # fmt: skip
 
 
 def of_experiments(experiments):
@@ -358,17 +427,20 @@ def evaluate(experiments, claims, strict=True):
         if "not_testable" in claim:
             found.append(Claim(claim["where"], statement, UNDECIDED, reason=claim["not_testable"]))
             continue
-        name, check = claim["scenario"], claim["check"] | {key: claim[key] for key in ("spans",) if key in claim}
-        if not {name, check.get("than", name), dictionary(check.get("spans")).get("scenario", name)} <= run.keys():
+        name, check, spans = claim["scenario"], claim["check"], claim.get("spans")
+        if not {name, check.get("than", name), check.get("order_of", name), spans or name} <= run.keys():
             continue
-        outcome = CHECKS[check["kind"]](run, run[name], check)
+        choices = left_open.choices(run[name], run[spans]) if spans else []
+        outcome, *others = (CHECKS[check["kind"]](run, one, check | {"choices": some}) for one, some in ((run[name], choices), *((one, []) for one in choices)))
+        outcome = _of_every_choice(outcome, others)
         if strict and not outcome.met and not claim.get("because"):
             raise Fault(f'"{statement}" misses a criterion, and results/claims.json does not say why; add "because"')
         counted = run[name].unit_costs and not run[name].rows.empty
-        verdict, evidence = _judged(outcome, counted, claim.get("settled_by_its_rows", False))
+        settled = claim.get("settled_by_its_rows", False)
+        verdict, evidence, null_too = _judged(outcome, counted, settled, "assumed" in claim)
         reason = "" if outcome.met else claim.get("because", "no reason is known")
-        found.append(Claim(claim["where"], statement, verdict, evidence, reason, outcome.published, outcome.ours, outcome.criteria,
-                           claim.get("apart", ""), name, claim.get("key", "")))  # fmt: skip
+        found.append(Claim(claim["where"], statement, verdict, evidence, null_too, settled, outcome.rows, reason, outcome.published, outcome.ours,
+                           outcome.criteria, claim.get("apart", ""), name, claim.get("key", "")))  # fmt: skip
     return found
 
 
@@ -384,19 +456,29 @@ def table(evaluated, apart=False):
 
 
 def criteria(evaluated):
-    """Which criteria are whose: what each figure is held to, and the tables and figures with such claims."""
+    """Which criteria are whose: what each figure of the paper is held to, and those of other groups."""
     whose = {}
     for one in evaluated:
         if one.criteria:
-            whose.setdefault(one.criteria, {})[one.where] = None
+            whose.setdefault(one.criteria, {})[one.where if one.apart == "test" else "the paper"] = None
     return Table(["mean error (worst) of predicted rows, at most", "claims of"], [[text, "; ".join(places)] for text, places in whose.items()])
 
 
 def counts(evaluated):
     """How many of the claims that count have each verdict, in words; and of those that hold, how many do by what evidence."""
     own = [one for one in evaluated if not one.apart]
-    verdicts, evidence = [one.verdict for one in own], [one.evidence for one in own if one.verdict == HOLDS]
-    said = {HOLDS: "hold", DIRECTION: "hold in direction but not in size", UNDECIDED: "cannot be decided", CONTRADICTED: "contradicted"}
-    parts = ", ".join(f"{verdicts.count(kind)} {word}" for kind, word in said.items())
+    evidence = [one.evidence for one in own if one.verdict == HOLDS]
+    said = {HOLDS: "hold", DIRECTION: "hold in direction but not in size", UNDECIDED: "cannot be decided", CONTRADICTED: "contradicted", FITTED: "fitted"}
+
+    def parts(some):
+        verdicts = [one.verdict for one in some]
+        return ", ".join(f"{verdicts.count(kind)} {word}" for kind, word in said.items() if kind in verdicts or kind == HOLDS)
+
     strength = ", ".join(f"{kind} {evidence.count(kind)}" for kind in EVIDENCE if kind in evidence)
-    return f"Of {words.count(len(own), 'claim')} of the paper {parts}. Evidence of those that hold: {strength or 'none'}."
+    text = f"Of {words.count(len(own), 'claim')} of the paper {parts(own)}. Evidence of those that hold: {strength or 'none'}."
+    fresh = [one for one in own if one.scenario and not one.settled and one.evidence not in (CALIBRATED, COUNTED)]
+    if not fresh:
+        return text
+    rows = [str(one.rows) for one in fresh if one.verdict == HOLDS]
+    held = f"; those that hold have {', '.join(rows)} rows" if rows else ""
+    return f"{text} The better test is of the {words.count(len(fresh), 'claim')} on rows that had no part in the model's choices: {parts(fresh)}{held}."

@@ -3,10 +3,21 @@
 import numpy as np
 
 from stp_plots.files import InputError
-from stp_plots.judge.statistics import Sample, judge
+from stp_plots.judge.statistics import judge, median_interval, Sample
 
 # Fields of the context that differ from run to run.
 PASSING = {"date", "load_avg", "mhz_per_cpu"}
+
+
+def cell_of(row, rule):
+    """A benchmark's row in one file, and its sample, which is None where it has no time."""
+    if row is None or row.problem:
+        return row and {"skipped": row.problem}, None
+    sample = Sample(row.seconds, rule)
+    intervals = {key: median_interval(values) for key, values in row.counters.items() if min(values) < max(values)}
+    return {"repetitions": len(row.seconds), "median_s": sample.median, "interval_s": sample.interval, "noisy": sample.noisy,
+            "against_first": None, "counters": {key: float(np.median(values)) for key, values in row.counters.items()},
+            "counter_intervals": {key: list(map(float, interval)) for key, interval in intervals.items() if interval}}, sample
 
 
 def compare(files, rule):
@@ -21,17 +32,11 @@ def compare(files, rule):
     for name in dict.fromkeys(name for file in files.values() for name in file.rows):
         cells, base = [], None
         for file in files.values():
-            row = file.rows.get(name)
-            if row is None or row.problem:
-                cells.append(row and {"skipped": row.problem})
-                continue
-            sample = Sample(row.seconds, rule)
-            cells.append({"repetitions": len(row.seconds), "median_s": sample.median, "interval_s": sample.interval,
-                          "noisy": sample.noisy, "against_first": None,
-                          "counters": {key: float(np.median(values)) for key, values in row.counters.items()}})
+            cell, sample = cell_of(file.rows.get(name), rule)
+            cells.append(cell)
             if file is first:
                 base = sample
-            elif base:
+            elif base and sample:
                 pairs.append((base, sample))
                 judged.append(cells[-1])
         rows.append({"name": name, "cells": cells})

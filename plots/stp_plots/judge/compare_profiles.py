@@ -1,10 +1,11 @@
 """Comparison of hardware profiles: figures of the parts of a model and of whole schedules on each machine, and which property
 causes a difference. All from `simulated`, which driver/profile_simulation.h describes."""
 
-import re
+import math
 
 import numpy as np
 
+from stp_plots.judge.machine_answers import answers, band
 from stp_plots.judge.statistics import relative, shapley
 from stp_plots import words
 
@@ -19,10 +20,6 @@ PARTS = {
 }
 
 
-# Of a source: not measured, specified or fitted.
-ASSUMED = re.compile(r"\bassumed\b|\bcarried over\b|^as on\b", re.IGNORECASE)
-
-
 def machine_figures(machine):
     profile = machine["profile"]
     fields = {key: field for key, field in profile.items() if isinstance(field, dict) and "value" in field}
@@ -33,8 +30,7 @@ def machine_figures(machine):
             "attention_forward_tflops": values["peak_tflops"] * values["attention_forward_efficiency"],
             "attention_backward_tflops": values["peak_tflops"] * values["attention_backward_efficiency"],
             "contention_source": profile["contention_compute"]["source"],
-            "values": len(fields), "ranged": [key for key, field in fields.items() if "range" in field],
-            "assumed": [key for key, field in fields.items() if key not in machine["fitted"] and ASSUMED.search(field["source"])],
+            "values": len(fields), "uncertain": machine["uncertain"], "assumed": sorted(machine["assumed"]),
             "fitted": machine["fitted"], "fitted_to": profile.get("fitted_to") or None}
 
 
@@ -79,12 +75,9 @@ def cell_of(row, machine):
     """A schedule on a machine, and whether it fits into the machine's memory."""
     if "refused" in row:
         return {"refused": row["refused"]}
-    memory = [rank["memory_bytes"] for rank in row["ranks"]]
-    activations = max(kinds["activations"] for kinds in memory) / 1e9
-    needed = max(sum(kinds.values()) for kinds in memory) / 1e9
-    fits = "all" if needed <= machine["memory_gb"] else "activations" if activations <= machine["memory_gb"] else "nothing"
     return {"throughput_samples_per_s": row["throughput_samples_per_s"], "mfu": row["mfu"],
-            "activation_memory_gb": activations, "needed_memory_gb": needed, "fits": fits,
+            "activation_memory_gb": row["peak_memory_gb"], "fits": row["fits"],
+            "needed_memory_gb": machine["memory_gb"] - row["memory_margin_gb"],
             "published_samples_per_s": (row["published"] or {}).get("throughput_samples_per_s")}
 
 
@@ -98,17 +91,25 @@ def gains_of(throughputs, gain):
             "best": best}
 
 
-def band(values):
-    """The least and the largest; None if there is only what the profile itself gives."""
-    known = [value for value in values if value is not None]
-    return [min(known), max(known)] if len(known) > 1 else None
+def band_of(figure, varied):
+    """`varied`: for each uncertain value, the figure at both ends."""
+    return None if figure is None else band(figure, [[math.log(end / figure) for end in ends if end] for ends in varied])
 
 
-def bands_of(ours, varied, schedules, gain):
-    """Of one machine: the band of each schedule's throughput, and of the gain over the baseline, as every value that has a
-    range goes to its ends, one at a time. `ours`: throughputs by schedule."""
-    every = [ours, *(dict(zip(schedules, end)) for one in varied for end in one["samples_per_s"])]
-    return [band([one[name] for one in every]) for name in schedules], band([gains_of(one, gain)["over_baseline"] for one in every])
+def bands_of(cells, varied, fitted, schedules, gain):
+    """Of one machine: the band of each schedule's throughput, and of the gain over the baseline; None where the memory does not
+    hold even the activations. `cells`: by schedule. What was fitted to the machine's own steps is not varied."""
+    ours = {name: None if cell.get("fits") in (None, "nothing") else cell["throughput_samples_per_s"]
+            for name, cell in zip(schedules, cells)}
+    ends = [[dict(zip(schedules, end)) for end in one["samples_per_s"]] for one in varied if one["value"] not in fitted]
+
+    def ratio(throughputs):  # unlike the gain, which may be 0, it has a logarithm
+        over = gains_of(throughputs, gain)["over_baseline"]
+        return None if over is None else 1 + over
+
+    of_gain = band_of(ratio(ours), [[ratio(end) for end in both] for both in ends])
+    return ([band_of(ours[name], [[end[name] for end in both] for both in ends]) for name in schedules],
+            of_gain and [end - 1 for end in of_gain])
 
 
 def configuration_of(line):
@@ -120,10 +121,10 @@ def throughput_of(line, machines, schedules, gain):
     rows = [line["rows"][i : i + len(machines)] for i in range(0, len(line["rows"]), len(machines))]
     cells = [[cell_of(row, machine) for row, machine in zip(of_schedule, machines)] for of_schedule in rows]
     gains = []
-    for on_machine, varied in zip(zip(*cells), line["varied"]):
+    for on_machine, varied, machine in zip(zip(*cells), line["varied"], machines):
         ours, published = ({name: cell.get(key) for name, cell in zip(schedules, on_machine)}
                            for key in ("throughput_samples_per_s", "published_samples_per_s"))
-        bands, gain_band = bands_of(ours, varied, schedules, gain)
+        bands, gain_band = bands_of(on_machine, varied, machine["fitted"], schedules, gain)
         for cell, of_cell in zip(on_machine, bands):
             cell |= {} if "refused" in cell else {"throughput_band": of_cell}
         gains.append({**gains_of(ours, gain), "band": gain_band,
@@ -200,8 +201,8 @@ def explanation(gain, line, parts, to, simulated):
             effect = f"{PARTS[part]} ({words.points(moved)}: {both(part, line, to, simulated)})"
             (with_it if (moved < 0) == (change < 0) else against).append(effect)
     alike = [name for part, name in PARTS.items() if part not in parts]
-    text += f" Most of it is {'; then '.join(with_it)}." if with_it else ""
-    text += f" Against that: {'; then '.join(against)}." if against else ""
+    text += f" What makes it: {'; '.join(with_it)}." if with_it else ""
+    text += f" What works against it: {'; '.join(against)}." if against else ""
     text += f" Equal in both profiles, so without effect: {', '.join(alike)}." if alike else ""
     shares = [line["all_reduce"]["tp_communication_share"][machine] for machine in (0, to)]
     if None not in shares:
@@ -219,11 +220,12 @@ def compare(simulated):
         throughput.append(throughput_of(line, machines, simulated["schedules"], simulated["gain"]))
         published = {machine["name"]: gains["published_over_baseline"]
                      for machine, gains in zip(machines, throughput[-1]["gains"])}
-        for mixture in line["mixtures"]:
+        for mixture in line["mixtures"] if line["attributed"] else []:
             one = attribution_of(line, mixture, simulated)
             attribution.append({**one, "published_gain_from": published[one["from"]],
                                 "published_gain_to": published[one["to"]]})
-    return {"kind": "profiles", "evidence": "simulated", "machines": machines,
-            **{key: simulated[key] for key in ("scenarios", "gain", "schedules", "models")},
+    return {"kind": "profiles", "evidence": "simulated", "answers": answers(simulated), "machines": machines,
+            **{key: simulated[key] for key in ("scenarios", "gain", "schedules", "models", "without_fixed_memory")},
+            "implementations": sorted({line["implementation"] for line in simulated["configurations"]}),
             **piece_figures(simulated["configurations"], peaks), "throughput": throughput, "attribution": attribution,
             "clusters": {machine["name"]: machine["profile"] for machine in simulated["machines"]}}

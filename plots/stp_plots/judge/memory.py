@@ -1,7 +1,5 @@
 """Whether a row fits into its GPU: activations, weights, gradients and optimizer of the rank that holds most."""
 
-import pandas as pd
-
 from stp_plots import words
 from stp_plots.words import Table, dictionary, items, number
 
@@ -13,25 +11,33 @@ def total_gb(data):
     return max(totals) / 1e9 if totals else None
 
 
+WORDS = {"yes": "fits", "maybe": "may fit", "no": "does not fit"}
+
+
+def fits(data):
+    """"yes", "maybe" or "no"; records before 1.15 have the margin alone."""
+    return data.get("fits") or ("yes" if (number(data.get("memory_margin_gb")) or 0) >= 0 else "no")
+
+
 def verdict(data):
     """"69.5 of 80.0 GB, fits"; empty where memory or GPU are not known."""
     total, margin = total_gb(data), number(data.get("memory_margin_gb"))
     if total is None or margin is None:
         return ""
-    return f"{total:.1f} of {total + margin:.1f} GB, {'fits' if margin >= 0 else 'does not fit'}"
+    return f"{total:.1f} of {total + margin:.1f} GB, {WORDS[fits(data)]}"
 
 
 def fastest(experiment):
     """By configuration, at its largest m: the fastest schedule and whether it fits; and the fastest of those that do."""
     rows = experiment.figure("throughput").dropna(subset=["ours", "microbatches"])
-    rows = rows.assign(memory=[verdict(data) for data in rows["data"]], margin=[number(data.get("memory_margin_gb")) for data in rows["data"]])
+    rows = rows.assign(memory=[verdict(data) for data in rows["data"]], fits=[fits(data) for data in rows["data"]])
     rows = rows[rows["memory"] != ""]
     rows = rows[rows["microbatches"] == rows.groupby("configuration")["microbatches"].transform("max")]
     lines = []
     for _, group in rows.groupby("configuration", sort=False):
         if len(group) < 2:
             continue
-        best, fitting = group.loc[group["ours"].idxmax()], group[pd.to_numeric(group["margin"]) >= 0]
+        best, fitting = group.loc[group["ours"].idxmax()], group[group["fits"] == "yes"]
         other = fitting.loc[fitting["ours"].idxmax()] if len(fitting) else None
         least = "none" if other is None else "the same" if other.schedule == best.schedule else (
             f"{other.schedule}, {words.magnitude(other.ours)}, {other.memory.partition(',')[0]}")  # fmt: skip

@@ -35,11 +35,10 @@ def _carried(rows, published):
     return rows["tp"].map(known.groupby(rows["tp"]).mean()).fillna(known.mean())
 
 
-def _predicted(frame, key="configuration", known=()):
-    """The rows that are compared and not calibrated; `new`: no row with the same `key` is calibrated, and it is not `known`."""
-    fitted = {*frame.loc[frame["calibrated"], key], *known}
+def _predicted(frame):
+    """The rows that are compared and not calibrated; `new`: no row of the same configuration is calibrated."""
     rows = frame[~frame["calibrated"]].dropna(subset=["error"])
-    return rows.assign(new=~rows[key].isin(fitted))
+    return rows.assign(new=~rows["configuration"].isin(frame.loc[frame["calibrated"], "configuration"]))
 
 
 def _with_tp(frame):
@@ -95,7 +94,8 @@ def _completed_with():
 def memories(experiment):
     """The rows of the figure with `null`, the memory of the null model."""
     frame = _with_tp(experiment.compared("memory"))
-    known = pd.concat([frame.loc[frame["calibrated"], ["data", "schedule", "published"]], _completed_with()], ignore_index=True)
+    fitted = [data.get("calibration") is True for data in frame["data"]]
+    known = pd.concat([frame.loc[fitted, ["data", "schedule", "published"]], _completed_with()], ignore_index=True)
     known["size"] = _sizes(experiment, known["data"])
     known = known.dropna()
     inverse = pd.Series([1 / number(data["tp"]) for data in known["data"]], known.index, dtype=float)
@@ -112,33 +112,21 @@ def _line_through(x, y, at):
     return np.polyval(np.polyfit(x, y, 1), at) if x.nunique() > 1 else (y / x).mean() * at
 
 
-def _alike(rows):
-    """What memory depends on. It knows no sequences, only tokens: two of 3072 are one of 6144."""
-    sizes = zip(rows["data"], rows["size"], rows["schedule"])
-    return [(data.get("model"), data.get("pp"), data.get("tp"), size, schedule) for data, size, schedule in sizes]
-
-
 def errors(experiment, name):
     """Predicted rows of throughput or memory: `error` of ours, `null_error` and `bubble_error`, relative."""
-    if name == "memory":
-        frame = memories(experiment)
-        known = _completed_with()
-        known = known.assign(size=_sizes(experiment, known["data"]))
-        rows = _predicted(frame.assign(alike=_alike(frame)), "alike", _alike(known))
-    else:
-        rows = _predicted(throughputs(experiment))
+    rows = _predicted(memories(experiment) if name == "memory" else throughputs(experiment))
     return rows.assign(**{f"{kind}_error": rows[kind] / rows["published"] - 1 for kind in NAMES})
 
 
-def gain_errors(experiment, schedule):
-    """Predicted gains of the schedule over the baseline: `null`, `bubble`; and `error` of ours, `null_error` and `bubble_error`, in
-    points."""
-    frame = experiment.figure("gain")
+def gain_errors(experiment, schedule, over=None):
+    """Predicted gains of the schedule over another, by default the baseline: `null`, `bubble`; and `error` of ours, `null_error` and
+    `bubble_error`, in points."""
+    frame = experiment.gains_over(schedule, over) if over else experiment.figure("gain")
     frame = frame[frame["schedule"] == schedule]
     every, key = throughputs(experiment), ["configuration", "m"]
-    over = every[every["schedule"] == experiment.baseline].set_index(key)
+    base = every[every["schedule"] == (over or experiment.baseline)].set_index(key)
     for kind in NAMES:
-        frame = frame.assign(**{kind: 100 * (every.loc[frame.index, kind] / frame.join(over[kind].rename("over"), on=key)["over"] - 1)})
+        frame = frame.assign(**{kind: 100 * (every.loc[frame.index, kind] / frame.join(base[kind].rename("base_null"), on=key)["base_null"] - 1)})
     rows = _predicted(frame)
     return rows.assign(**{f"{kind}_error": rows[kind] - rows["published"] for kind in NAMES})
 
@@ -164,10 +152,15 @@ class Pairs:
     near_null: dict = field(default_factory=dict)
 
 
+def order_of_calibrated(experiment):
+    """A rule without any model: the schedules' mean published throughputs over the calibrated rows, whose order is to hold everywhere."""
+    frame = experiment.figure("throughput")
+    return frame[frame["calibrated"]].groupby("schedule")["published"].mean()
+
+
 def pairs(experiment):
     frame = throughputs(experiment) if has(experiment) else experiment.figure("throughput").assign(**dict.fromkeys(NAMES, math.nan))
-    # A rule without any model: the schedules' order over the calibrated rows, everywhere.
-    constant = frame[frame["calibrated"]].groupby("schedule")["published"].mean()
+    constant = order_of_calibrated(experiment)
     kinds = {kind: 0 for kind in NAMES if frame[kind].notna().any()}
     count = Pairs(far_null={**kinds}, near_null={**kinds})
     for pair in experiment.line.get("order", []):
@@ -177,11 +170,12 @@ def pairs(experiment):
             count.calibrated += 1
             continue
         difference = one.published - two.published
+        right = difference * (one.ours - two.ours) > 0
         same = difference * (constant.get(one.schedule, 0) - constant.get(two.schedule, 0)) > 0
         if pair["apart"]:
-            count.far, count.far_right, count.far_constant = count.far + 1, count.far_right + pair["right"], count.far_constant + same
+            count.far, count.far_right, count.far_constant = count.far + 1, count.far_right + right, count.far_constant + same
         else:
-            count.near, count.near_right, count.ties = count.near + 1, count.near_right + pair["right"], count.ties + (difference == 0)
+            count.near, count.near_right, count.ties = count.near + 1, count.near_right + right, count.ties + (difference == 0)
         nulls = count.far_null if pair["apart"] else count.near_null
         for kind in nulls:
             nulls[kind] += difference * (one[kind] - two[kind]) > 0
@@ -193,15 +187,22 @@ def nearer(rows):
     return (rows["error"].abs() < rows[f"{better(rows)}_error"].abs()).sum()
 
 
+def _place(experiment):
+    """Its GPU; and that it has no STP, as figures of others have none."""
+    return words.text(experiment.rows["data"].iloc[0].get("cluster")).upper() + ("" if "stp" in experiment.schedules else ", without STP")
+
+
 def _figures(experiments):
     """(experiment, figure with its cluster, its predicted rows, whether it is a gain)."""
     for experiment in filter(has, experiments):
         if experiment.settings:
             continue  # variants of rows that another experiment has
-        place = words.text(experiment.rows["data"].iloc[0].get("cluster")).upper()
+        place = _place(experiment)
         yield experiment, f"throughput, {place}", errors(experiment, "throughput"), False
         for name in reversed([name for name in experiment.schedules if name != experiment.baseline]):
-            yield experiment, f"{name.upper()}'s gain, {place}", gain_errors(experiment, name), True
+            rows = gain_errors(experiment, name)
+            if len(rows):
+                yield experiment, f"{name.upper()}'s gain, {place}", rows, True
         if has(experiment, "memory"):
             yield experiment, f"activation memory, {place}", errors(experiment, "memory"), False
 
@@ -222,10 +223,13 @@ def table(experiments):
         lines.append([name, cell(lambda some: str(len(some))), cell(mean("error")) + unit, cell(mean(f"{best}_error")) + unit,
                       cell(lambda some: str(nearer(some)))])  # fmt: skip
     for experiment in {id(one): one for one, *_ in _figures(experiments)}.values():
-        count, place = pairs(experiment), words.text(experiment.rows["data"].iloc[0].get("cluster")).upper()
+        count, place = pairs(experiment), _place(experiment)
+        if not count.total:
+            continue
         far, near = (max(nulls.values(), default=0) for nulls in (count.far_null, count.near_null))
         lines.append([f"pairs over {100 * experiment.pairs_apart:g} % apart (closer), {place}", f"{count.far} ({count.near})",
-                      f"{count.far_right} ({count.near_right})", f"{far} ({near})", words.NONE])  # fmt: skip
+                      f"{count.far_right} ({count.near_right})", f"{far} ({near}); the calibrated rows' order alone: {count.far_constant}",
+                      words.NONE])  # fmt: skip
     return Table(["figure", "rows (of new configurations)", "our mean error", "the better null model's", "ours nearer in"], lines)
 
 

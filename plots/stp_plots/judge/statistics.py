@@ -17,11 +17,16 @@ def median_interval(values, confidence=0.95):
     """The interval between the k-th smallest and the k-th largest value, along the last axis, that covers the median of the
     distribution with at least `confidence`: how many values lie below that median is binomial (n, 1/2), whatever the
     distribution. None where even the extremes cover less: below six values at 95 %."""
+    values = np.sort(values, axis=-1)
+    k = left_out(values.shape[-1], confidence)
+    return (values[..., k - 1], values[..., -k]) if k else None
+
+
+@functools.cache
+def left_out(count, confidence):
     from scipy import stats  # here: the import takes longer than all that a refused input needs
 
-    values = np.sort(values, axis=-1)
-    k = int(stats.binom.ppf((1 - confidence) / 2, values.shape[-1], 0.5))
-    return (values[..., k - 1], values[..., -k]) if k else None
+    return int(stats.binom.ppf((1 - confidence) / 2, count, 0.5))
 
 
 def mann_whitney(first, second):

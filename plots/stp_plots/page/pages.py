@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,12 +14,13 @@ from stp_plots.draw import host_links, splits
 from stp_plots.files import ROOT, ReportError
 from stp_plots.judge import claims, measurements, memory, null_model
 from stp_plots.page import markdown
-from stp_plots.read.records import CONFIGURATION
+from stp_plots.read.records import CONFIGURATION, agrees
 
 TEMPLATES = ROOT / "docs/templates"
 ANSWERS = ROOT / "results/answers.json"
 README_BLOCK = ("<!-- answers: written by scripts/pages -->\n", "<!-- end of answers -->")
-YES = {claims.HOLDS: "Yes", claims.DIRECTION: "In direction, not in size", claims.UNDECIDED: "Cannot be decided", claims.CONTRADICTED: "No"}
+YES = {claims.HOLDS: "Yes", claims.DIRECTION: "In direction, not in size", claims.UNDECIDED: "Cannot be decided", claims.CONTRADICTED: "No",
+       claims.FITTED: "Fitted to"}
 THROUGHPUT = "throughput_samples_per_s"
 SAME = (*CONFIGURATION, "microbatches", "sequence_parallel", "schedule")  # of rows that a gain compares
 
@@ -26,10 +28,6 @@ SAME = (*CONFIGURATION, "microbatches", "sequence_parallel", "schedule")  # of r
 def names():
     """The pages that have a template."""
     return [str(path.relative_to(TEMPLATES)).removesuffix(".md.j2") for path in sorted(TEMPLATES.rglob("*.md.j2"))]
-
-
-def _agrees(data, where):
-    return all(data.get(key) in value if isinstance(value, list) else data.get(key) == value for key, value in where.items())
 
 
 def gain(of, over, key=THROUGHPUT):
@@ -88,7 +86,7 @@ class Records:
 
     def rows(self, name, /, **where):
         """The rows of an experiment that have these values, or one of a list of values."""
-        return [data for data in self.run[name].rows["data"] if _agrees(data, where)]
+        return [data for data in self.run[name].rows["data"] if agrees(data, where)]
 
     def row(self, name, /, **where):
         found = self.rows(name, **where)
@@ -99,7 +97,7 @@ class Records:
     def errors(self, name, figure, /, calibrated=False, **where):
         """Against published figures, of rows that were not fitted to; of all if `calibrated` is None."""
         frame = self.run[name].compared(figure)
-        keep = [_agrees(row.data, where) and calibrated in (None, row.calibrated) for row in frame.itertuples()]
+        keep = [agrees(row.data, where) and calibrated in (None, row.calibrated) for row in frame.itertuples()]
         values = frame["error"][keep]
         if values.empty:
             raise ReportError(f"{name}: no row has an error of {figure} that agrees with {where}")
@@ -111,7 +109,7 @@ class Records:
         found = []
         for data in self.rows(name, **of):
             place = {field: data.get(field) for field in SAME if field not in over}
-            base = max((one[THROUGHPUT] for one in others if _agrees(one, place)), default=None)
+            base = max((one[THROUGHPUT] for one in others if agrees(one, place)), default=None)
             found += [gain(data, {THROUGHPUT: base})] if base else []
         return found
 
@@ -145,7 +143,7 @@ class Records:
         """The first screen's questions and what the paper does not say, each with its answer, and what they rest on. Unless strict, those
         that these experiments cannot answer are left out."""
         asked, environment, values = json.loads(ANSWERS.read_text(encoding="utf-8")), _environment(), self._values()
-        found = {"rests": asked["rests"]}
+        found = {"rests": asked["rests"], "terms": asked["terms"]}
         for part in ("questions", "beyond"):
             found[part] = []
             for one in asked[part]:
@@ -165,7 +163,7 @@ class Records:
         if page not in names():
             raise ReportError(f"{page}: is no page with a template; there are {', '.join(names())}")
         text = _environment().get_template(f"{page}.md.j2").render(**self._values())
-        return f"<!-- Written by scripts/pages from docs/templates/{page}.md.j2 -->\n{markdown.wrapped(text)}"
+        return f"<!-- Written by scripts/pages from docs/templates/{page}.md.j2 -->\n{_of_numbers(page, markdown.wrapped(text))}"
 
     def readme(self, text):
         """The README with its first screen's answers as the records have them."""
@@ -174,7 +172,16 @@ class Records:
         if not end:
             raise ReportError(f"README.md: has no {README_BLOCK[0].strip()}")
         found = self.answers()
-        return f"{before}{README_BLOCK[0]}{markdown.wrapped(found['rests'])}\n{markdown.table(['question', 'answer'], found['questions'])}\n{end}{after}"
+        block = f"{markdown.wrapped(found['rests'] + ' ' + found['terms'])}\n{markdown.table(['question', 'answer'], found['questions'])}\n"
+        return f"{before}{README_BLOCK[0]}{_of_numbers('README', block)}{end}{after}"
+
+
+def _of_numbers(page, text):
+    """The text, unless a figure in it is none, as the mean over no rows is."""
+    for line in text.splitlines():
+        if re.search(r"\bnan\b", line):
+            raise ReportError(f"{page}: has a figure that is no number, in {line.strip()}; leave out what has no rows")
+    return text
 
 
 @functools.cache

@@ -1,9 +1,13 @@
 """Comparisons on a terminal. None is shown as "–"."""
 
 import collections
+import itertools
+import math
+import shutil
 import textwrap
 
 from stp_plots import words
+from stp_plots.judge import overlapped
 from stp_plots.judge.compare_profiles import PARTS
 from stp_plots.words import Table
 
@@ -114,6 +118,9 @@ def show_records(comparison):
 # ---- benchmarks ----
 
 
+OVERSUBSCRIBED = "!"
+
+
 def half_width(cell):
     """Half the interval of the median, relative."""
     if not cell["interval_s"] or cell["median_s"] <= 0:
@@ -124,6 +131,32 @@ def half_width(cell):
 
 def p_text(p):
     return f"{p:.3f}" if p >= 0.001 else f"{p:.0e}"
+
+
+def beside_text(files):
+    """A table of `files`, (label, machine, its overlaps) each, in the same columns, and a sentence for each machine."""
+    table = Table(["  ranks", "MiB", "GEMM µs", "AR µs", "bus GB/s", "both µs", "GEMM ×", "AR ×", "hidden %", "gain %", "of %", ""])
+    lines = [(row, label) for label, _, rows in files for row in rows]
+    lines.sort(key=lambda line: (line[0].place, line[1]))
+    for (name, gemm), some in itertools.groupby(lines, lambda line: (line[0].name, line[0].gemm)):
+        table.rows.append(f"{name}, {' × '.join(map(str, gemm))}")
+        for row, label in some:
+            first = f"  {row.ranks}" + (OVERSUBSCRIBED if row.shared else "") + (f" {row.setting}" if row.setting else "")
+            times = [words.plain(1e6 * seconds, 0 if seconds >= 1e-3 else 1) for seconds in (row.gemm_s, row.reduce_s, row.together_s)]
+            table.rows.append([
+                first + (f" {label}" if label else ""), f"{row.size / 2**20:.4g}", *times[:2],
+                words.magnitude(row.bus_bytes_per_s / 1e9), times[2], f"{row.gemm_factor:.2f}", f"{row.reduce_factor:.2f}",
+                *(str(round(100 * share)) if row.known else words.NONE for share in (row.hidden, row.gain)), str(round(100 * row.most_gain)),
+                "noisy" if row.noisy else "" if row.interval_s else "too few"])
+    if not lines:
+        return ""
+    legend = f"{OVERSUBSCRIBED}: more ranks than cores. " if any(row.shared for row, _ in lines) else ""
+    legend += (f"MiB: of the all-reduce. ×: time beside the other / alone. Hidden: share of the all-reduce ({words.NONE}: known to no better "
+               f"than ±{words.plain_percent(overlapped.UNKNOWN_ABOVE, 0)}). Gain: over one after the other, of what hiding the shorter whole "
+               "would gain (docs/microbench.md).")
+    said = [f"{label}  " * bool(label) + overlapped.answer(machine, rows) for label, machine, rows in files if rows]
+    legend, *said = (textwrap.fill(paragraph, 100) for paragraph in (legend, *said))
+    return "\n".join(("A GEMM and an all-reduce (AR), alone and both at once", table.text() + legend, "", *said, ""))
 
 
 def show_benchmarks(comparison):
@@ -161,12 +194,14 @@ Verdicts by the Mann-Whitney U test, two-sided (exact without ties and with fewe
 correction over all comparisons: at most {words.plain_percent(rule['error_rate'], 0)} chance of any false difference. \
 Medians that differ by less than {words.plain_percent(rule['least_difference'], 0)} are the same.
 """
+    beside = beside_text([(file["label"], overlapped.machine_of(file["context"]), overlapped.overlaps(
+        {row["name"]: row["cells"][i] for row in comparison["rows"]})) for i, file in enumerate(files)])
     if verdicts["inconclusive"]:
         text += "Inconclusive: a sample is noisy, and the medians differ by less than that and the noisy intervals together.\n"
     if verdicts["too few"]:
         text += (f"Too few repetitions for a verdict: so many comparisons need at least {rule['repetitions_needed']} a side "
                  "(--benchmark_repetitions).\n")
-    return text
+    return text + (f"\n{beside}" if beside else "")
 
 
 # ---- profiles ----
@@ -174,8 +209,11 @@ Medians that differ by less than {words.plain_percent(rule['least_difference'], 
 ACTIVATIONS_FIT, NOTHING_FITS = "*", "!"
 
 
-def wrapped(text):
-    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False) + "\n"
+def wrapped(text, first="", others=""):
+    """`text` in lines of the terminal's width, at most 120; `first` and `others` begin them."""
+    width = min(120, shutil.get_terminal_size((120, 24)).columns)
+    return textwrap.fill(text, width, initial_indent=first, subsequent_indent=others, break_long_words=False,
+                         break_on_hyphens=False) + "\n"
 
 
 def machine_table(comparison, title, rows):
@@ -197,11 +235,12 @@ def machines_text(comparison):
     text = machine_table(comparison, "machine", [
         (name, [words.plain(machine[key], digits) for machine in comparison["machines"]]) for name, key, digits in rows])
     for machine in comparison["machines"]:
-        text += f"  {machine['name']}: {machine['accelerator']}; contention {machine['contention_source']}"
+        said = f"{machine['name']}: {machine['accelerator']}; contention {machine['contention_source']}"
         if machine["fitted"]:
-            text += f"; fitted {words.word(machine['fitted'])} (to {words.word(machine['fitted_to'])})"
-        text += f"\n    of {machine['values']} values {len(machine['assumed'])} assumed, {len(machine['fitted'])} fitted"
-        text += f"; assumed {words.word(machine['assumed'])}\n" if machine["assumed"] else "\n"
+            said += f"; fitted {words.word(machine['fitted'])} (to {words.word(machine['fitted_to'])})"
+        text += wrapped(said, "  ", "    ")
+        said = f"of {machine['values']} values {len(machine['assumed'])} assumed, {len(machine['fitted'])} fitted"
+        text += wrapped(said + (f"; assumed {words.word(machine['assumed'])}" if machine["assumed"] else ""), "    ", "    ")
     return text
 
 
@@ -239,11 +278,92 @@ def overlap_text(comparison):
             machine_table(comparison, "an all-reduce, exposed share behind attn.F | mlp.F", exposed))
 
 
+def span(ends):
+    return " to ".join(words.plain(end, 2) for end in ends)
+
+
+def speed_line(one, first):
+    """How fast a machine is."""
+    count, left = one["configurations"], one["of"] - one["configurations"]
+    if not count:
+        return f"{one['machine']}: not compared with {first}: no configuration fits on both\n"
+    fit = f"; {left} do{'' if left > 1 else 'es'} not fit on {' or '.join(one['too_small']) or 'both'}" if left else ""
+    return wrapped(f"{one['machine']}: {words.plain(one['times'], 2)} times as fast as {first} ({span(one['band'])}; simulated, "
+                   f"{words.count(count, 'configuration')}{fit})", "", "  ")
+
+
+def cause_line(one):
+    """The groups of properties that make the difference: two with it, one against it."""
+    effects = sorted(one["parts"].items(), key=lambda effect: -abs(math.log(effect[1])))
+    effects = [(PARTS[part], times) for part, times in effects if abs(times - 1) >= 0.005]
+    with_it = [f"{name} (×{times:.2f})" for name, times in effects if (times > 1) == (one["times"] > 1)]
+    against = [f"{name} {'gives' if times > 1 else 'takes'} ×{times:.2f}" for name, times in effects if (times > 1) != (one["times"] > 1)]
+    said = [f"because of {' and '.join(with_it[:2])}"] if with_it else [] if against else ["no property makes a difference"]
+    return wrapped("; ".join(said + against[:1]), "  ", "    ")
+
+
+def gains_line(one, gain):
+    """The gain that the comparison asks for, by TP."""
+    said = []
+    for at in one["gains"]:
+        ends = at["band"] and "–".join(words.plain(100 * end, 1) for end in at["band"])
+        said.append(f"TP{at['tp']} " + (f"{words.change(at['mean'])} ({ends})" if ends else "none that fits"))
+    return wrapped(f"{gain['of']} over {gain['over']}: {', '.join(said)}", "  ", "    ")
+
+
+def basis_line(one, own):
+    """What a machine's figures rest on; `own`: of the first, whose throughput is not compared."""
+    text = f"{one['assumed']} of {one['values']} values assumed, {one['fitted']} fitted, {one['sourced']} sourced"
+    if one["band"]:
+        text += f"; throughput ×{span(one['band'])}" if own else f"; {span(one['band_without_assumed'])} without the assumed"
+    for most in one["variations"][:1]:
+        of = "" if one["machine"] in most["machines"] else f" of {most['machines'][0]}"
+        text += f"; {most['value']}{of} alone {'×' if own else ''}{span(sorted(one['times'] * end for end in most['factors']))}"
+    published = one["published"]
+    if published["rows"]:
+        text += (f"; {words.count(published['rows'], 'published throughput')} within {words.plain_percent(published['error_mean'])} "
+                 "on average")
+    return wrapped((f"{one['machine']}: " if own else "  ") + text, "", "    ")
+
+
+def answers_text(comparison):
+    """What a machine is worth, before all figures."""
+    first, *others = comparison["answers"]
+    text = basis_line(first, True) + gains_line(first, comparison["gain"])
+    for one in others:
+        text += speed_line(one, first["machine"]) + (cause_line(one) if one["configurations"] else "")
+        text += gains_line(one, comparison["gain"]) + basis_line(one, False)
+    return text + basis_of_all(comparison)
+
+
+KERNELS = {"megatron": "megatron (unfused)", "megatron-te": "megatron-te (Transformer Engine)", "suite": "suite (fused)"}
+
+
+def basis_of_all(comparison):
+    """What all machines' figures have in common."""
+    text = "kernels: " + ", ".join(KERNELS.get(one, one) for one in comparison["implementations"]) + ", of the scenarios"
+    if "megatron-te" not in comparison["implementations"]:
+        text += "; --set implementation=megatron-te for Transformer Engine's"
+    text = wrapped(text)
+    if any(len(each["machines"]) > 1 for one in comparison["answers"] for each in one["variations"]):
+        text += wrapped("A number that is uncertain and the same on both machines is one unknown in their ratio (shared unknowns cancel)")
+    if comparison["without_fixed_memory"]:
+        text += wrapped("What a GPU holds beside tensors (fixed_memory_gb) is counted on none, as profiles lack it: "
+                        f"{words.word(comparison['without_fixed_memory'])}")
+    return text
+
+
 def throughput_cell(cell):
     if "refused" in cell:
         return "–"
     mark = {"all": " ", "activations": ACTIVATIONS_FIT, "nothing": NOTHING_FITS}[cell["fits"]]
     return words.plain(cell["throughput_samples_per_s"], 3) + mark
+
+
+def band_row(name, bands, scale=1):
+    """Bands by machine."""
+    return [name, *("– " if one is None else "–".join(words.plain(scale * end, 2 if scale * one[1] < 10 else 1) for end in one)
+                    for one in bands)]
 
 
 def throughput_text(comparison):
@@ -254,23 +374,23 @@ def throughput_text(comparison):
         table.rows.append(where)
         for schedule in line["schedules"]:
             table.rows.append(["  " + schedule["schedule"], *map(throughput_cell, schedule["cells"])])
+            table.rows.append(band_row("    band", [cell.get("throughput_band") for cell in schedule["cells"]]))
             refused += "".join(f"  {where}, {schedule['schedule']} on {name}: {cell['refused']}\n"
                                for name, cell in zip(names, schedule["cells"]) if "refused" in cell)
         # A blank where throughputs have their symbol.
         over_baseline, published = ([words.change(one[key]) + " " for one in gains]
                                     for key in ("over_baseline", "published_over_baseline"))
-        over_best = [f"{words.change(one['over_best'])} ({one['best']}) " if one["best"] else "– " for one in gains]
-        table.rows.append([f"  gain of {gain['of']} over {gain['over']}", *over_baseline])
+        table.rows.append([f"  {gain['of']} over {gain['over']}", *over_baseline])
         if any(one["band"] for one in gains):
-            table.rows.append(["  each value alone to the ends of its range",
-                       *(" to ".join(map(words.change, one["band"])) + " " if one["band"] else "– " for one in gains)])
-        if any(one["best"] not in (None, gain["over"]) for one in gains):
-            table.rows.append(["  over the best other", *over_best])
+            table.rows.append(band_row("    band, %", [one["band"] for one in gains], 100))
         if any(one["published_over_baseline"] is not None for one in gains):
-            table.rows.append([f"  gain over {gain['over']}, published", *published])
+            table.rows.append(["    published", *published])
+        if any(one["best"] not in (None, gain["over"]) for one in gains):
+            table.rows.append([f"  {gain['of']} over the best", *(words.change(one["over_best"]) + " " for one in gains)])
+            table.rows.append(["    which is", *((one["best"] or "–") + " " for one in gains)])
     return (f"{table.text()}{ACTIVATIONS_FIT} the machine's memory holds the activations, but not weights, gradients and AdamW's "
             f"fp32 state beside them\n{NOTHING_FITS} it does not hold the activations alone\n"
-            "A profile without ranges has no band, which is no certainty: see above how many of its values are assumed\n" +
+            "band: every uncertain value alone to its ends (docs/compare.md), the root of the sum of squares\n" +
             (f"Not simulated\n{refused}" if refused else ""))
 
 
@@ -309,15 +429,19 @@ def attribution_text(comparison):
     return text
 
 
-def show_profiles(comparison):
-    text = "Machines side by side. All of it is simulated: what the profiles say, by the cost model and the simulator\n\n"
-    text += "\n".join(part(comparison) for part in (machines_text, gemm_text, all_reduce_text, overlap_text))
+def show_profiles(comparison, details):
+    text = answers_text(comparison)
+    text += "\nMachines side by side. All of it is simulated: what the profiles say, by the cost model and the simulator\n\n"
+    text += "\n".join(part(comparison) for part in ((machines_text, gemm_text, all_reduce_text, overlap_text) if details else
+                                                    (machines_text, all_reduce_text)))
     text += f"\nLargest m of {words.word(comparison['scenarios'])}\n{throughput_text(comparison)}"
     rates = {(machine["contention_compute"], machine["contention_all_reduce"]) for machine in comparison["machines"]}
     if len(rates) == 1:
         text += "\n" + wrapped("Contention is the same in every profile here, so that no machine overlaps better than another: "
                                "whether it was measured there is said under the first table.")
-    if comparison["attribution"]:
+    if not details:
+        text += "\n" + wrapped("GEMMs and overlap of each shape, and which property makes which part of a difference: --details")
+    elif comparison["attribution"]:
         text += "\n" + wrapped("Which property makes the difference: the first machine's are replaced by the other's. Per part "
                                "the mean over all orders of replacing them (Shapley; the parts add up), below it that part "
                                "alone. Gains in points, throughputs in % of the first's")
@@ -325,4 +449,8 @@ def show_profiles(comparison):
     return text
 
 
-SHOW = {"records": show_records, "benchmarks": show_benchmarks, "profiles": show_profiles}
+def show(comparison, details=False):
+    """What the terminal shows; `details`: of profiles, all tables."""
+    if comparison["kind"] == "profiles":
+        return show_profiles(comparison, details)
+    return {"records": show_records, "benchmarks": show_benchmarks}[comparison["kind"]](comparison)

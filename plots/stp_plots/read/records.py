@@ -57,6 +57,11 @@ def plain(value):
     return value if isinstance(value, (str, int, float, bool, type(None))) else json.dumps(value, sort_keys=True)
 
 
+def agrees(data, where):
+    """Whether a row has these values, or one of a list of values."""
+    return all(data.get(key) in value if isinstance(value, list) else data.get(key) == value for key, value in where.items())
+
+
 def unit_costs(data):
     """The unit costs of a row in words, as totals of a chunk if all chunks are alike; empty if it has none."""
     costs = {key: number(value) or 0 for key, value in dictionary(data.get("unit_costs")).items()}
@@ -167,7 +172,9 @@ class Experiment:
         rows["label"] = rows["parts"].map(", ".join)
         rows["name"] = [", ".join(filter(None, (row.schedule, row.label, f"m {row.m}"))) for row in rows.itertuples()]
         # Memory that does not depend on m was fitted at every m if it was at one, as the summary counts it.
-        rows["memory_calibrated"] = rows.groupby(["base", "setting", "schedule"], dropna=False)["calibrated"].transform("any").astype(bool)
+        patterns = items(dictionary(self.scenario.get("compare")).get("memory_calibration"))
+        rows["memory_calibrated"] = rows["calibrated"] | [any(agrees(data, one) for one in patterns) for data in rows["data"]]
+        rows["memory_calibrated"] = rows.groupby(["base", "setting", "schedule"], dropna=False)["memory_calibrated"].transform("any").astype(bool)
 
     def _parts(self, data):
         """What distinguishes the row's configuration, by parts; spaces within a part do not break."""
@@ -196,6 +203,15 @@ class Experiment:
         elif name == "memory":
             frame["calibrated"] = frame["memory_calibrated"]
         return frame.dropna(subset=["ours", "published"], how="all")
+
+    def gains_over(self, of, over):
+        """As the figure of the gain, of one schedule over any other."""
+        frame, key = self.figure("throughput"), ["configuration", "m"]
+        base = frame[frame["schedule"] == over].set_index(key)[["ours", "published", "calibrated"]]
+        rows = frame[frame["schedule"] == of].join(base, on=key, rsuffix="_over", how="inner")
+        for column in ("ours", "published"):
+            rows[column] = 100 * (rows[column] / rows[f"{column}_over"] - 1)
+        return rows.assign(error=rows["ours"] - rows["published"], calibrated=rows["calibrated"] | rows["calibrated_over"])
 
     @functools.cache
     def compared(self, name):

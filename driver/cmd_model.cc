@@ -1,0 +1,45 @@
+#include <cstdio>
+
+#include "commands.h"
+#include "output_folder.h"
+#include "stp/base/json_input.h"
+#include "stp/model/config.h"
+#include "stp/model/hugging_face.h"
+
+namespace stp {
+namespace {
+
+std::string lines_of(const char* title, const std::vector<ImportedModel::Field>& fields,
+                     const char* between) {
+  std::string lines = std::string(title) + "\n";
+  for (const auto& [name, what] : fields) lines += "  " + name + between + what + "\n";
+  return lines;
+}
+
+std::string account_of(const ImportedModel& made, const ModelConfig& model) {
+  double theirs = model.parameters();
+  std::string lines;
+  for (const auto& [what, parameters] : made.differences) {
+    theirs -= static_cast<double>(parameters);
+    lines += shown("  %+.0f", static_cast<double>(parameters)) + ": " + what + "\n";
+  }
+  return "parameters: " + shown("%.0f", model.parameters()) + ", of the " + made.type + " " +
+         shown("%.0f", theirs) + "\n" + lines;
+}
+
+}  // namespace
+
+void import_command(const ImportOptions& options) {
+  check_outputs({{options.out, "--out"}});
+  const ImportedModel made =
+      import_hugging_face(read_json_file(options.config), options.config, options.name);
+  const ModelConfig model = read_model(made.content, options.config);
+  const bool file = write_record(options.out, made.content);
+  std::fprintf(file ? stdout : stderr, "%s: %s, a %s as %s\n%s%s%s", options.config.c_str(),
+               model.name.c_str(), made.type.c_str(),
+               made.content.at("model_type").get<std::string>().c_str(),
+               lines_of("taken:", made.taken, " -> ").c_str(),
+               lines_of("left out:", made.left_out, ": ").c_str(), account_of(made, model).c_str());
+}
+
+}  // namespace stp

@@ -1,0 +1,70 @@
+#include "compared_machines.h"
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "stp/base/data.h"
+
+namespace stp {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kProfiles = "profiles";
+
+// Names the user's file rather than the suite's.
+[[noreturn]] void refuse_same_name(const std::string& name, const std::string& first,
+                                   const std::string& second) {
+  const bool own = second == data_path(std::string(kProfiles) + "/" + name + ".json");
+  throw InputError(own ? first : second, "name",
+                   "\"" + name + "\" is the name of two profiles, also of " + (own ? second : first),
+                   "give each its own \"name\"");
+}
+
+}  // namespace
+
+std::vector<ComparedMachine> read_machines(const std::vector<std::string>& named,
+                                           const std::string& leading) {
+  std::vector<std::string> words = named;
+  if (words.empty()) {
+    words = data_names(kProfiles);
+    const auto first = std::ranges::find(words, leading);
+    if (first != words.end()) std::rotate(words.begin(), first, first + 1);
+  }
+  std::vector<ComparedMachine> machines;
+  for (const std::string& word : words) {
+    const std::string file = find_data_file(word, kProfiles, "", "--profiles");
+    HardwareProfile profile = read_profile(file);
+    for (const ComparedMachine& other : machines)
+      if (other.profile.name == profile.name) refuse_same_name(profile.name, other.file, file);
+    machines.push_back({std::move(profile), std::make_shared<const json>(read_json_file(file)), file});
+  }
+  if (machines.size() < 2)
+    throw InputError("", "--profiles", "need at least two machines", "name two or more");
+  return machines;
+}
+
+json level_fixed_memory(std::vector<ComparedMachine>& machines) {
+  json without = json::array();
+  for (const ComparedMachine& machine : machines)
+    if (!machine.profile_json->contains("fixed_memory_gb")) without.push_back(machine.profile.name);
+  if (without.empty() || without.size() == machines.size()) return json::array();
+  for (ComparedMachine& machine : machines)
+    machine.profile.fixed_memory_bytes = machine.profile.least_fixed_memory_bytes =
+        machine.profile.most_fixed_memory_bytes = 0;
+  return without;
+}
+
+bool is_varied(const UncertainValue& uncertain, const ComparedMachine& machine,
+               const std::vector<ComparedMachine>& machines) {
+  if (std::ranges::count(machine.profile.fitted, uncertain.name) == 0) return true;
+  const json& own = machine.profile_json->at(uncertain.name).at("value");
+  return std::ranges::any_of(machines, [&](const ComparedMachine& other) {
+    return std::ranges::count(other.profile.assumed, uncertain.name) > 0 &&
+           other.profile_json->at(uncertain.name).at("value") == own;
+  });
+}
+
+}  // namespace stp

@@ -1,0 +1,36 @@
+// The options by which the rows of a table differ, as columns.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "scenario.h"
+
+namespace stp {
+
+/// Collects the options of a table's rows: all fields of their configurations as run.
+class OptionColumns {
+ public:
+  /// `shown`: fields for which the table has columns of its own.
+  explicit OptionColumns(std::set<std::string> shown) : shown_(std::move(shown)) {}
+
+  /// A row: a schedule of a configuration.
+  void add(const Experiment& experiment, const ScheduleChoice& choice);
+
+  /// Inserts a column from position `at` on for each option that differs between rows, and the
+  /// configurations' names, if they have any, as the first column. A value that is too long for a table is
+  /// "#1", "#2" and so on. `rows` has the rows that were added, or the first of them.
+  void insert_into(std::vector<std::string>& head, std::vector<std::vector<std::string>>& rows,
+                   size_t at) const;
+
+ private:
+  void insert(const std::string& field, std::vector<std::string>& head,
+              std::vector<std::vector<std::string>>& rows, size_t at) const;
+
+  std::set<std::string> shown_;
+  std::vector<std::map<std::string, std::string>> options_;  // by row; of fields that it has
+};
+
+}  // namespace stp

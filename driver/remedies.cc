@@ -1,0 +1,89 @@
+#include "remedies.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "read_experiment.h"
+#include "run_simulated.h"
+
+namespace stp {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kLeastSaving = 0.05;  // GB
+
+// Changes as a scenario writes them. What takes twice the ranks or half the samples is compared by tokens per
+// second and GPU.
+std::vector<std::pair<std::string, json>> changes_of(const Experiment& experiment) {
+  const Strategy& strategy = experiment.strategy;
+  std::vector<std::pair<std::string, json>> changes{{"sequence_parallel true", {{"sequence_parallel", true}}},
+                                                    {"zero 1", {{"zero", 1}}},
+                                                    {"gradients model", {{"gradients", "model"}}},
+                                                    {"recompute full", {{"recompute", "full"}}}};
+  const auto doubled = [&](const char* key, int ranks) {
+    changes.push_back({"parallel." + std::string(key) + " " + std::to_string(2 * ranks),
+                       {{"parallel", {{key, 2 * ranks}}}}});
+  };
+  doubled("tp", strategy.tp);
+  doubled("cp", strategy.cp);
+  doubled("pp", strategy.pp);
+  if (!experiment.layers_per_chunk.empty()) changes.back().second["layers_per_chunk"] = "even";
+  if (experiment.microbatch_size % 2 == 0)
+    changes.push_back({"microbatch_size " + std::to_string(experiment.microbatch_size / 2),
+                       {{"microbatch_size", experiment.microbatch_size / 2},
+                        {"microbatches", 2 * experiment.microbatches}}});
+  return changes;
+}
+
+// Reads the experiment again, so that a change is refused as in a scenario.
+Experiment changed(const Experiment& experiment, const json& change, const std::string& file) {
+  const json all =
+      Scenario{.file = file, .name = "", .title = "", .experiments = {experiment}, .comparison = {}}.as_run();
+  json content = all.at("configurations").at(0);
+  content["models"] = all.at("models");
+  content["clusters"] = all.at("clusters");
+  content.merge_patch(change);
+  JsonInput input(content, file);
+  std::vector<Experiment> read;
+  read_experiments(input, "", experiment.name, {}, read);
+  return read.front();
+}
+
+// Schedules of the same placement as the paper's that hold less.
+std::vector<ScheduleChoice> smaller_schedules(const ScheduleChoice& choice, const Experiment& experiment) {
+  std::vector<ScheduleChoice> smaller;
+  if (choice.name != "stp") return smaller;
+  for (const char* name : {"stp-memory", "dualpipev"})
+    if (ScheduleChoice other{name, "", 0};
+        std::ranges::find(experiment.schedules, other) == experiment.schedules.end())
+      smaller.push_back(std::move(other));
+  return smaller;
+}
+
+}  // namespace
+
+std::vector<Remedy> remedies(const Result& result, const ScheduleChoice& choice, const Experiment& experiment,
+                             const std::string& file) {
+  std::vector<Remedy> found;
+  const auto simulate = [&](const std::string& change, const auto& run) {
+    try {
+      const Result with = run();
+      const double saved = *result.peak_total_gb() - *with.peak_total_gb();
+      if (saved >= kLeastSaving)
+        found.push_back({change, saved, *with.tokens_per_s_per_gpu() / *result.tokens_per_s_per_gpu() - 1,
+                         with.fits != Fit::no});
+    } catch (const InputError&) {
+      return;  // impossible here
+    }
+  };
+  for (const auto& [words, change] : changes_of(experiment))
+    simulate(words, [&] { return run_simulated(choice, changed(experiment, change, file), file).result; });
+  for (const ScheduleChoice& other : smaller_schedules(choice, experiment))
+    simulate("schedule " + other.name, [&] { return run_simulated(other, experiment, file).result; });
+  std::ranges::stable_sort(found, std::ranges::greater{}, &Remedy::faster);
+  return found;
+}
+
+}  // namespace stp

@@ -1,0 +1,24 @@
+// What makes a row smaller that does not fit into its GPU.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "scenario.h"
+#include "stp/report/record.h"
+
+namespace stp {
+
+/// A change of a row's configuration, simulated.
+struct Remedy {
+  std::string change;       // "zero 1"
+  double saved_gb, faster;  // faster: of tokens per second and GPU, relative
+  bool fits;
+};
+
+/// The changes that the suite accepts and that need less memory, those that cost the least throughput first.
+/// `result` is that of `choice` in `experiment`, a model on a cluster; `file` is its scenario's.
+std::vector<Remedy> remedies(const Result& result, const ScheduleChoice& choice, const Experiment& experiment,
+                             const std::string& file);
+
+}  // namespace stp
