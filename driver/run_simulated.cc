@@ -207,8 +207,8 @@ Schedule generated_schedule(const ScheduleChoice& choice, const Experiment& expe
       throw InputError("", "schedules", choice.name + " takes no memory_limit", "remove it");
     const int chunks = chunks_for(generator, experiment);
     const PassCosts costs = generator.cost_aware ? costs_for_generator(experiment, chunks) : PassCosts{};
-    return make_schedule(
-        generator, {experiment.strategy.pp, experiment.microbatches, chunks, costs, choice.memory_limit});
+    return make_schedule(generator, {experiment.strategy.pp, experiment.microbatches, chunks, costs,
+                                     choice.memory_limit, experiment.freed_at_I});
   } catch (const InputError& error) {
     throw error.in_field("schedules").below(experiment.field).in_file(file);
   }

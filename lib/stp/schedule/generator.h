@@ -15,6 +15,7 @@ struct GeneratorRequest {
   PassCosts costs;  // read by cost-aware generators only
   int memory_limit =
       0;  // maximum of activations alive on a rank, in (chunk, microbatch) pairs; 0: the generator's own
+  bool freed_at_I = false;  // an activation counts to its I, not to its W; read by zb-auto, -1p and -2p only
 };
 
 struct Generator {
