@@ -240,7 +240,7 @@ class ConfigurationSimulator {
 
 // What a machine's memory holds: all that is needed, the activations alone, or not even these.
 const char* fits(const Result& result, const HardwareProfile& profile) {
-  if (*result.memory_margin_gb >= 0) return "all";
+  if (result.fits != Fit::no) return "all";
   return *result.peak_memory_gb() * 1e9 <= profile.memory_bytes ? "activations" : "nothing";
 }
 

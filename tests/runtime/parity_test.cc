@@ -280,7 +280,7 @@ TEST(Parity, RandomDivisionsOfTheLayers) {
     for (int& each : layers) each = static_cast<int>(random() % 4);
     if (std::accumulate(layers.begin(), layers.end(), 0) == 0) layers[0] = 1;
     Variant variant{random() % 2 == 0 ? BackwardOrder::suite : BackwardOrder::megatron,
-                    static_cast<Release>(random() % 3)};
+                    kReleases[random() % std::size(kReleases)]};
     variant.sequence_parallel = random() % 2 == 0;
     variant.recompute = kRecomputes[random() % std::size(kRecomputes)].choice;
     variant.context_parallel = 1 + static_cast<int>(random() % 2);

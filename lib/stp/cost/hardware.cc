@@ -271,8 +271,9 @@ void add_transfers(const Job& job, const HardwareProfile& profile, const Groups&
 
 void add_optimizer(const Job& job, const HardwareProfile& profile,
                    const std::vector<double>& parameters_of_ranks, CostTable& table) {
-  const double of_own = optimizer_bytes(job.implementation, job.shape.gradient_bytes) +
-                        2.0 * (job.recipe.state_bytes - Recipe().state_bytes);
+  const double of_own =
+      optimizer_bytes(job.implementation, job.shape.gradient_bytes, job.copies_gradients()) +
+      2.0 * (job.recipe.state_bytes - Recipe().state_bytes);
   for (const double parameters : parameters_of_ranks) {
     const double own = parameters / job.optimizer_shares();
     const auto moving = [&](double bytes) { return bytes / profile.memory_bytes_per_s; };

@@ -43,6 +43,10 @@ struct Job {
   [[nodiscard]] const Strategy& strategy() const { return shape.strategy; }
   /// The number of replicas that divide the optimizer's state.
   [[nodiscard]] int optimizer_shares() const { return strategy().zero ? strategy().replicas() : 1; }
+  /// Whether the step copies the gradients to fp32 first: Adam takes no others, but for smaller states.
+  [[nodiscard]] bool copies_gradients() const {
+    return shape.gradient_bytes < kFp32 && recipe.state_bytes == Recipe().state_bytes;
+  }
 };
 
 }  // namespace stp

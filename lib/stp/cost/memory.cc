@@ -55,9 +55,8 @@ WorkingBytes working_bytes(double parameters, const Job& job, bool last_stage) {
   // user buffers, if there are any.
   bytes.in_backward =
       (overlaps ? 0 : 3 * hidden) + tokens * (job.model.gated() ? 3 : 2) * job.model.ffn / strategy.tp;
-  // Adam takes fp32 gradients, so bf16 gradients are copied. No activations are left then.
-  if (job.shape.gradient_bytes < kFp32 && job.recipe.state_bytes == Recipe().state_bytes)
-    bytes.in_step = kFp32 * parameters / job.optimizer_shares();
+  // The copy is made when no activations are left.
+  if (job.copies_gradients()) bytes.in_step = kFp32 * parameters / job.optimizer_shares();
   return bytes;
 }
 

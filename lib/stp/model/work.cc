@@ -371,7 +371,7 @@ std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& sh
   return UnitOnRank(model, shape, implementation, unit).saved();
 }
 
-double optimizer_bytes(Implementation implementation, int gradient_bytes) {
+double optimizer_bytes(Implementation implementation, int gradient_bytes, bool copied) {
   // AdamW reads the gradient, reads and writes master weight and two moments (28), then the weights are cast
   // to half precision (6, or 2 in the same kernel).
   constexpr double kAdam = 28;
@@ -380,10 +380,10 @@ double optimizer_bytes(Implementation implementation, int gradient_bytes) {
       return kAdam + 2;
     case Implementation::megatron:  // also zeroing, the gradients' norm, clipping
       return kAdam + 6 + 4 + 4 + 8;
-    case Implementation::megatron_te:  // also the norm, and a copy in fp32 of bf16 gradients; clipping is
-                                       // rare
+    case Implementation::megatron_te:  // also the norm; clipping is rare
     case Implementation::megatron_te_2_18:
-      return kAdam + 6 + 4 + (gradient_bytes < kFp32 ? gradient_bytes + kFp32 : 0);
+      return copied ? gradient_bytes + kFp32 + kAdam + 6 + kFp32
+                    : kAdam - kFp32 + gradient_bytes + 6 + gradient_bytes;
     case Implementation::megatron_2022:  // also unscaling, for fp16's loss scale
       return kAdam + 6 + 4 + 4 + 8 + 8;
   }

@@ -130,8 +130,9 @@ struct SavedTensor {
 std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& shape,
                                        Implementation implementation, Unit unit);
 
-/// Bytes of memory traffic of an optimizer step, per parameter whose state a rank has.
-double optimizer_bytes(Implementation implementation, int gradient_bytes = 4);
+/// Bytes of memory traffic of an optimizer step, per parameter whose state a rank has. `copied`: the gradient
+/// is copied to fp32 before; else it is read in its own type.
+double optimizer_bytes(Implementation implementation, int gradient_bytes = 4, bool copied = false);
 
 /// Bytes of the language model's hidden state: one transfer to the next stage.
 double hidden_bytes(const ModelConfig& model, const Shape& shape);
