@@ -91,7 +91,11 @@ std::string shortfall_text(const Row& row, const std::string& start, const std::
   std::string said = start + heading(to_json(row.result)) + ", " + fixed(-*row.result.memory_margin_gb, 1) +
                      " GB over, with " + fixed(largest / 1e9, 1) + " GB of " + what + ".";
   Table table({"what makes it smaller", "GB less", "tokens/s/GPU", "then fits"});
-  const std::vector<Remedy> possible = remedies(row.result, *row.choice, *row.experiment, file);
+  std::vector<Remedy> possible;
+  try {
+    possible = remedies(row.result, *row.choice, *row.experiment, file);
+  } catch (const Interrupted&) {  // the rows are shown without it
+  }
   for (const Remedy& remedy : possible)
     table.add({remedy.change, fixed(remedy.saved_gb, 1), percent(remedy.faster), remedy.fits ? "yes" : "no"});
   return wrapped(said, Screen::of_output().width) + "\n" + (possible.empty() ? "" : table.text());
@@ -231,7 +235,7 @@ void simulate_command(const SimulateOptions& options, const Arguments& argv) {
     std::printf("%s (simulated; bubbles of the busiest rank, memory of the fullest)\n%s",
                 scenario.title.c_str(), rows.text(scenario.file).c_str());
   if (const std::string note = rows.note(); !note.empty()) std::fprintf(stderr, "stp: %s\n", note.c_str());
-  if (!whole)
+  if (interrupted())
     throw Interrupted(kept_rows(rows.record().size(), scenario.rows(), {options.json, options.csv}));
 }
 

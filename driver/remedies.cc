@@ -14,14 +14,19 @@ using nlohmann::json;
 
 constexpr double kLeastSaving = 0.05;  // GB
 
-// Changes as a scenario writes them. What takes twice the ranks or half the samples is compared by tokens per
-// second and GPU.
-std::vector<std::pair<std::string, json>> changes_of(const Experiment& experiment) {
+// A change as a scenario writes it.
+struct Change {
+  std::string words;
+  json fields;
+};
+
+// What takes twice the ranks or half the samples is compared by tokens per second and GPU.
+std::vector<Change> changes_of(const Experiment& experiment) {
   const Strategy& strategy = experiment.strategy;
-  std::vector<std::pair<std::string, json>> changes{{"sequence_parallel true", {{"sequence_parallel", true}}},
-                                                    {"zero 1", {{"zero", 1}}},
-                                                    {"gradients model", {{"gradients", "model"}}},
-                                                    {"recompute full", {{"recompute", "full"}}}};
+  std::vector<Change> changes{{"sequence_parallel true", {{"sequence_parallel", true}}},
+                              {"zero 1", {{"zero", 1}}},
+                              {"gradients model", {{"gradients", "model"}}},
+                              {"recompute full", {{"recompute", "full"}}}};
   const auto doubled = [&](const char* key, int ranks) {
     changes.push_back({"parallel." + std::string(key) + " " + std::to_string(2 * ranks),
                        {{"parallel", {{key, 2 * ranks}}}}});
@@ -29,7 +34,7 @@ std::vector<std::pair<std::string, json>> changes_of(const Experiment& experimen
   doubled("tp", strategy.tp);
   doubled("cp", strategy.cp);
   doubled("pp", strategy.pp);
-  if (!experiment.layers_per_chunk.empty()) changes.back().second["layers_per_chunk"] = "even";
+  if (!experiment.layers_per_chunk.empty()) changes.back().fields["layers_per_chunk"] = "even";
   if (experiment.microbatch_size % 2 == 0)
     changes.push_back({"microbatch_size " + std::to_string(experiment.microbatch_size / 2),
                        {{"microbatch_size", experiment.microbatch_size / 2},
@@ -78,8 +83,9 @@ std::vector<Remedy> remedies(const Result& result, const ScheduleChoice& choice,
       return;  // impossible here
     }
   };
-  for (const auto& [words, change] : changes_of(experiment))
-    simulate(words, [&] { return run_simulated(choice, changed(experiment, change, file), file).result; });
+  for (const Change& change : changes_of(experiment))
+    simulate(change.words,
+             [&] { return run_simulated(choice, changed(experiment, change.fields, file), file).result; });
   for (const ScheduleChoice& other : smaller_schedules(choice, experiment))
     simulate("schedule " + other.name, [&] { return run_simulated(other, experiment, file).result; });
   std::ranges::stable_sort(found, std::ranges::greater{}, &Remedy::faster);

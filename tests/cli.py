@@ -257,6 +257,21 @@ class Output(CommandLine):
         self.assertGreaterEqual(len(record["results"]), 1)
         jsonschema.validate(record, read_json(ROOT / "results/schema/record.schema.json"))
 
+    def test_a_signal_leaves_the_rows_that_do_not_fit_without_advice(self):
+        large = {"microbatch_size": 64, "microbatches": list(range(64, 600))}
+        path = self.write(changed(HARDWARE, schedules=["stp"], configurations=[
+            {"microbatch_size": 64}, {"schedules": ["dualpipev"], "microbatches": 3}, large]))
+        with subprocess.Popen([self.stp, "simulate", str(path), "--keep-going", "--json", "new.json"], cwd=self.folder,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+            self.assertIn("left out", run.stderr.readline())
+            run.send_signal(signal.SIGINT)
+            table, said = run.communicate(timeout=60)
+        self.assertEqual(run.returncode, 128 + signal.SIGINT)
+        self.assertRegex(said, r"^stp: interrupted; \d+ of \d+ rows are finished, in new\.json\n$")
+        self.assertIn("None fits. Nearest is ", table)
+        self.assertNotIn("what makes it smaller", table)
+        self.assertTrue(self.read("new.json")["interrupted"])
+
     def test_a_signal_while_nothing_is_to_be_kept(self):
         with subprocess.Popen([self.stp, "validate", "-"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
             run.stdin.write("# schedule")
