@@ -10,7 +10,7 @@ def draw(line, points, title):
     """`line`: its name and (memory, bubble) by limit; `points`: by name (memory, bubble)."""
     style.set_up()
     colours = style.schedule_colours(points)
-    figure = style.new_figure(style.FULL_WIDTH, 4.2)
+    figure = style.new_figure(style.FULL_WIDTH, 5.6)
     axes = figure.subplots()
     name, found = line
     axes.plot(*zip(*found), color=style.INK, marker="o", markersize=4, linewidth=1.2, zorder=3)
