@@ -84,7 +84,7 @@ class Greedy {
     int first = p_;  // of the ranks that run an F
     while (first > 0 && wants_forward(first - 1)) --first;
     for (int r = first; r < p_; ++r) {
-      while (alive(r) >= limit_) run(r, Pass::W);
+      while (alive(r) >= limit_) run(r, Pass::W);  // never if I frees: it ended the round before
       fill_and_run(r, Pass::F);
     }
     while (ranks_[0].done[0] == m_ && ranks_[0].deferred() > 0) run(0, Pass::W);  // no rank waits for it

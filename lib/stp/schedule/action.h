@@ -25,7 +25,7 @@ struct Action {
   Pass pass{};
   int16_t chunk{};
   int32_t microbatch{};
-  auto operator<=>(const Action&) const = default;
+  auto operator<=>(const Action&) const = default;  // NOLINT(modernize-use-nullptr): of clang-tidy 14
 };
 
 /// One action, or a braid of two, written `F0.3&B0.1`. The first action sends first.
