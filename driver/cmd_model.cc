@@ -16,17 +16,6 @@ std::string lines_of(const char* title, const std::vector<ImportedModel::Field>&
   return lines;
 }
 
-std::string account_of(const ImportedModel& made, const ModelConfig& model) {
-  double theirs = model.parameters();
-  std::string lines;
-  for (const auto& [what, parameters] : made.differences) {
-    theirs -= static_cast<double>(parameters);
-    lines += shown("  %+.0f", static_cast<double>(parameters)) + ": " + what + "\n";
-  }
-  return "parameters: " + shown("%.0f", model.parameters()) + ", of the " + made.type + " " +
-         shown("%.0f", theirs) + "\n" + lines;
-}
-
 }  // namespace
 
 void import_command(const ImportOptions& options) {
@@ -35,11 +24,11 @@ void import_command(const ImportOptions& options) {
       import_hugging_face(read_json_file(options.config), options.config, options.name);
   const ModelConfig model = read_model(made.content, options.config);
   const bool file = write_record(options.out, made.content);
-  std::fprintf(file ? stdout : stderr, "%s: %s, a %s as %s\n%s%s%s", options.config.c_str(),
+  std::fprintf(file ? stdout : stderr, "%s: %s, a %s as %s, %.0f parameters\n%s%s", options.config.c_str(),
                model.name.c_str(), made.type.c_str(),
-               made.content.at("model_type").get<std::string>().c_str(),
+               made.content.at("model_type").get<std::string>().c_str(), model.parameters(),
                lines_of("taken:", made.taken, " -> ").c_str(),
-               lines_of("left out:", made.left_out, ": ").c_str(), account_of(made, model).c_str());
+               lines_of("left out:", made.left_out, ": ").c_str());
 }
 
 }  // namespace stp

@@ -71,13 +71,11 @@ std::string name_of(const ScheduleChoice& choice) {
 }
 
 void say_differences(const Scenario& scenario) {
-  constexpr double kWorthSaying = 0.001;  // of the parameters; `stp model import` says all
   std::set<std::string> said;
   for (const Experiment& experiment : scenario.experiments) {
     if (!experiment.run && !experiment.hardware) continue;
     const NamedData& data = experiment.run ? experiment.run->model_data : experiment.hardware->model_data;
-    const ModelConfig& model = experiment.run ? experiment.run->model : experiment.hardware->model;
-    const std::string note = data.import.note(kWorthSaying * model.parameters());
+    const std::string note = data.import.note();
     if (!note.empty() && said.insert(data.path).second)
       std::fprintf(stderr, "stp: %s: %s\n", data.path.c_str(), note.c_str());
   }

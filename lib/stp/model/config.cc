@@ -116,17 +116,14 @@ ModelConfig read_model(const nlohmann::json& content, const std::string& file) {
   if (type != "qwen2" && type != "megatron-gpt")
     throw input.error(
         "model_type", "\"" + type + "\" is not supported",
-        "use qwen2 (RMSNorm, rotary grouped-query attention, gated MLP; nearest to Llama and Mistral too, "
-        "which lack its biases on q, k and v) or megatron-gpt (LayerNorm, learned positions, MLP of two "
-        "matrices with GELU)");
+        "use qwen2 (RMSNorm, rotary grouped-query attention, gated MLP; for Llama and Mistral with biases "
+        "\"none\") or megatron-gpt (LayerNorm, learned positions, MLP of two matrices with GELU)");
   input.collect_missing();
   model.name = input.string("name");
   if (input.value("source") == nlohmann::json(""))
     throw input.error("source", "is empty", "say where the values come from");
   model.family = type == "qwen2" ? Family::qwen2 : Family::gpt;
-  if (model.family == Family::gpt) {
-    model.positions = input.integer("max_position_embeddings", 1, 1 << 24);
-  }
+  if (model.family == Family::gpt) model.positions = input.integer("max_position_embeddings", 1, 1 << 24);
   model.vocab_multiple = input.integer_or("make_vocab_size_divisible_by", 0, 1, 1 << 10);
   model.layers = input.integer("num_hidden_layers", 1, 10000);
   model.hidden = input.integer("hidden_size", 1, 1 << 20);

@@ -1,7 +1,6 @@
 #include "stp/model/hugging_face.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <set>
 
@@ -12,9 +11,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kRopeTheta = 1e4;  // where config.json leaves it out
+constexpr double kRopeTheta = 1e4, kRotaryShare = 0.25;  // where config.json leaves them out
 
-// A family: its names of fields, and what our own family of units has or lacks.
+// A family: our family of units, its names of fields, and their defaults.
 struct HuggingFace {
   const char *type, *architecture, *ours;
   const char *layers = "num_hidden_layers", *hidden = "hidden_size", *ffn = "intermediate_size",
@@ -34,12 +33,8 @@ constexpr HuggingFace kFamilies[] = {
      .ffn = "n_inner",
      .heads = "n_head",
      .positions = "n_positions",
-     .attention_bias = true,
      .tied = true},
-    {.type = "gpt_neox",
-     .architecture = "GPTNeoXForCausalLM",
-     .ours = "megatron-gpt",
-     .attention_bias = true},
+    {.type = "gpt_neox", .architecture = "GPTNeoXForCausalLM", .ours = "qwen2", .attention_bias = true},
 };
 
 // Fields that change the work, if they are neither null, false, 0, 1 nor empty.
@@ -140,11 +135,14 @@ class Importer {
   ImportedModel import(const std::string& name) {
     made_.content["name"] = name.empty() ? default_name(input_) : name;
     take_sizes();
-    if (family_.ours == std::string("qwen2"))
-      import_rotary();
+    if (family_.type == std::string("gpt2"))
+      import_gpt2();
+    else if (family_.type == std::string("gpt_neox"))
+      import_neox();
     else
-      import_gpt();
-    note_ties();
+      import_rotary();
+    if (const bool tied = flag("tie_word_embeddings", family_.tied); tied != family_.tied)
+      set("tie_word_embeddings", "tied", tied);
     leave_out_others();
     const std::string note = made_.note();
     made_.content["source"] =
@@ -154,7 +152,7 @@ class Importer {
 
  private:
   // Takes the integer `key` as our field `ours`; missing, it is `fallback` (0: required).
-  int64_t take(const char* key, const char* ours, int most, int fallback = 0) {
+  int take(const char* key, const char* ours, int most, int fallback = 0) {
     const bool given = fallback == 0 || input_.has(key);
     const int value = given ? input_.integer(key, 1, most) : fallback;
     taken_.insert(key);
@@ -181,38 +179,40 @@ class Importer {
     if (says_something(value) && !is_plain_rotation(value)) made_.ignored.push_back(key + " (" + why + ")");
   }
 
-  void differs(const std::string& what, int64_t parameters) {
-    if (parameters != 0) made_.differences.push_back({what, parameters});
+  // Our field, where `key` or the family says that the model is not as its family of units.
+  void set(const std::string& key, const char* ours, const json& value) {
+    taken_.insert(key);
+    made_.content[ours] = value;
+    made_.taken.push_back({key, std::string(ours) + " " + json_text(value)});
   }
 
   void take_sizes() {
     layers_ = take(family_.layers, "num_hidden_layers", 10000);
-    hidden_ = take(family_.hidden, "hidden_size", 1 << 20);
+    const int hidden = take(family_.hidden, "hidden_size", 1 << 20);
     const bool four_times = family_.type == std::string("gpt2");
-    ffn_ = take(family_.ffn, "intermediate_size", 1 << 22, four_times ? static_cast<int>(4 * hidden_) : 0);
-    heads_ = take(family_.heads, "num_attention_heads", 1 << 14);
-    vocab_ = take("vocab_size", "vocab_size", 1 << 24);
-    head_dim_ = hidden_ / heads_;
-    kv_heads_ = heads_;
+    take(family_.ffn, "intermediate_size", 1 << 22, four_times ? 4 * hidden : 0);
+    take(family_.heads, "num_attention_heads", 1 << 14);
+    take("vocab_size", "vocab_size", 1 << 24);
   }
 
   void import_rotary() {
     const bool grouped = input_.has("num_key_value_heads") || family_.type != std::string("llama");
-    if (grouped) kv_heads_ = take("num_key_value_heads", "num_key_value_heads", 1 << 14);
-    if (input_.has("head_dim") || family_.query_key_norm) head_dim_ = take("head_dim", "head_dim", 1 << 12);
+    if (grouped) take("num_key_value_heads", "num_key_value_heads", 1 << 14);
+    if (input_.has("head_dim") || family_.query_key_norm) take("head_dim", "head_dim", 1 << 12);
     take_rotation();
     note_window();
-    const int64_t q = heads_ * head_dim_, kv = kv_heads_ * head_dim_;
-    const bool bias = !family_.qkv_bias_alone && flag("attention_bias", family_.attention_bias);
-    if (!bias && !family_.qkv_bias_alone)
-      differs("the model's q, k and v have no biases", layers_ * (q + 2 * kv));
-    if (bias) differs("biases of the model's output projections", -layers_ * hidden_);
-    if (!family_.qkv_bias_alone && flag("mlp_bias", false))
-      differs("biases of the model's MLPs", -layers_ * (2 * ffn_ + hidden_));
-    if (family_.query_key_norm)
-      differs("gains of the model's norms of queries and keys", -layers_ * 2 * head_dim_);
+    if (!family_.qkv_bias_alone) set_biases(flag("mlp_bias", false));
+    if (family_.query_key_norm) set(made_.type, "query_key_norm", true);
     leave_out_if("hidden_act", "a gated MLP is priced the same with any activation");
     leave_out_if(family_.positions, "rotary embedding has no parameters");
+  }
+
+  // Ours has biases of q, k and v alone, or all.
+  void set_biases(bool mlp) {
+    const bool attention = flag("attention_bias", family_.attention_bias);
+    set(made_.type, "biases", attention && mlp ? "all" : attention ? "qkv" : "none");
+    if (attention != mlp)
+      made_.ignored.push_back(attention ? "attention_bias (of the output projection)" : "mlp_bias (alone)");
   }
 
   // For runs: angles and the norms' epsilon.
@@ -252,29 +252,23 @@ class Importer {
               used ? "ours attends to all: the same up to that seq, more work above" : "not used");
   }
 
-  void import_gpt() {
-    const int64_t positions = take(family_.positions, "max_position_embeddings", 1 << 24);
+  void import_gpt2() {
+    take(family_.positions, "max_position_embeddings", 1 << 24);
     leave_out_if("activation_function", "priced as GELU");
-    leave_out_if("hidden_act", "priced as GELU");
-    if (family_.type == std::string("gpt2")) return;
+  }
+
+  void import_neox() {
     if (flag("use_parallel_residual", true))
       throw input_.error(
           "use_parallel_residual",
           "is true (its default): attention and MLP share one all-reduce, which the suite does not have",
           "write false in a copy, to price one after the other with two");
-    if (!flag("attention_bias", true)) differs("the model's attention has no biases", layers_ * 4 * hidden_);
-    leave_out_if("rotary_pct", "ours has learned positions and no rotary kernel");
-    differs("the model has no learned positions", positions * hidden_);
-  }
-
-  // Ours has the head's matrix as its own, or shares the embedding's, by family.
-  void note_ties() {
-    const bool ours = family_.ours == std::string("megatron-gpt"),
-               theirs = flag("tie_word_embeddings", family_.tied);
-    if (theirs == ours) return;
-    differs(theirs ? "the model's head shares the embedding's matrix"
-                   : "the model's head has a matrix of its own",
-            (theirs ? 1 : -1) * vocab_ * hidden_);
+    set(made_.type, "norm", "layer");
+    set(made_.type, "activation", "gelu");
+    set_biases(true);
+    set("rotary_pct", "partial_rotary_factor", input_.number_or("rotary_pct", kRotaryShare, 0, 1));
+    leave_out_if("hidden_act", "priced as GELU");
+    leave_out_if(family_.positions, "rotary embedding has no parameters");
   }
 
   void leave_out_if(const char* key, const char* why) {
@@ -305,21 +299,18 @@ class Importer {
   const HuggingFace& family_;
   ImportedModel made_;
   std::set<std::string> taken_;
-  int64_t layers_ = 0, hidden_ = 0, ffn_ = 0, heads_ = 0, kv_heads_ = 0, head_dim_ = 0, vocab_ = 0;
+  int layers_ = 0;
 };
 
 }  // namespace
 
-std::string ImportedModel::note(double least) const {
-  std::string text;
-  const auto add = [&](const std::string& words) { text += (text.empty() ? "" : ", ") + words; };
-  for (const auto& [what, parameters] : differences)
-    if (static_cast<double>(std::abs(parameters)) >= least)
-      add("which has " + std::to_string(std::abs(parameters)) + " parameters " +
-          (parameters > 0 ? "more" : "fewer") + " (" + what + ")");
-  if (window > 0) add("which attends to all tokens, not to a window of " + std::to_string(window));
-  if (!ignored.empty()) add("without " + joined(ignored));
-  return text.empty() ? "" : "read as a " + content.at("model_type").get<std::string>() + ", " + text;
+std::string ImportedModel::note() const {
+  std::vector<std::string> words;
+  if (window > 0)
+    words.push_back("which attends to all tokens, not to a window of " + std::to_string(window));
+  if (!ignored.empty()) words.push_back("without " + joined(ignored));
+  return words.empty() ? ""
+                       : "read as a " + content.at("model_type").get<std::string>() + ", " + joined(words);
 }
 
 bool is_hugging_face(const json& content) {

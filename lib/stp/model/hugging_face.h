@@ -1,7 +1,6 @@
 // Hugging Face's config.json as a model file (config.h).
 #pragma once
 
-#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -13,19 +12,14 @@ struct ImportedModel {
   struct Field {
     std::string name, what;  // as given, and our field or the reason why it is left out
   };
-  struct Difference {
-    std::string what;
-    int64_t parameters;  // ours minus theirs
-  };
   std::string type;        // Hugging Face's model_type
   nlohmann::json content;  // for read_model()
   std::vector<Field> taken, left_out;
-  std::vector<Difference> differences;
   int window = 0;                    // tokens that sliding window attention sees; 0: all. Ours sees all
   std::vector<std::string> ignored;  // fields left out that say something which ours does not do
 
-  /// How ours differs from the model, in at least so many parameters; "" if in nothing that is counted.
-  [[nodiscard]] std::string note(double least = 0) const;
+  /// How ours differs from the model; "" if in nothing that is known.
+  [[nodiscard]] std::string note() const;
 };
 
 /// Whether `content` is Hugging Face's: it has a `model_type` or `architectures`, and neither our `name` nor
