@@ -71,6 +71,22 @@ TEST(Generators, SayHowManyMicrobatchesDualPipeVNeeds) {
                                testing::HasSubstr("use more microbatches")));
 }
 
+TEST(Generators, NameSmallerSchedulesOfTheirPlacement) {
+  int named = 0;
+  for (const Generator* generator : generators())
+    for (const char* name : generator->smaller) {
+      if (name == nullptr) continue;
+      ++named;
+      for (const int p : {2, 4, 8}) {
+        const Schedule larger = make(generator->name, p, 8 * p), smaller = make(name, p, 8 * p);
+        EXPECT_EQ(smaller.placement, larger.placement);
+        EXPECT_LT(std::ranges::max(peak_activations(smaller)), std::ranges::max(peak_activations(larger)))
+            << title(smaller);
+      }
+    }
+  EXPECT_GT(named, 0);
+}
+
 // time_blocks() is another implementation of the same.
 TEST(Generators, OrdersRunAsTheTimingOfTheirBlocksSays) {
   std::vector<Schedule> schedules;

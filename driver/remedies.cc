@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <utility>
 
+#include "baselines/registry.h"
 #include "read_experiment.h"
 #include "run_simulated.h"
 
@@ -56,14 +56,15 @@ Experiment changed(const Experiment& experiment, const json& change, const std::
   return read.front();
 }
 
-// Schedules of the same placement as the paper's that hold less.
 std::vector<ScheduleChoice> smaller_schedules(const ScheduleChoice& choice, const Experiment& experiment) {
   std::vector<ScheduleChoice> smaller;
-  if (choice.name != "stp") return smaller;
-  for (const char* name : {"stp-memory", "dualpipev"})
-    if (ScheduleChoice other{name, "", 0};
-        std::ranges::find(experiment.schedules, other) == experiment.schedules.end())
-      smaller.push_back(std::move(other));
+  if (!choice.file.empty()) return smaller;
+  for (const char* name : find_generator(choice.name).smaller) {
+    if (name == nullptr) continue;
+    const ScheduleChoice other{name, "", 0};
+    if (std::ranges::find(experiment.schedules, other) == experiment.schedules.end())
+      smaller.push_back(other);
+  }
   return smaller;
 }
 

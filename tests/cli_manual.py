@@ -17,7 +17,7 @@ import sys
 import termios
 import unittest
 
-from command_line import changed, CommandLine, HARDWARE, main, ROOT, RUN, UNIT
+from command_line import changed, CommandLine, HARDWARE, main, ROOT, RUN, said_on, UNIT
 
 COLOUR = re.compile(r"\x1b\[\d+m")
 
@@ -176,17 +176,11 @@ class Terminal(CommandLine):
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
         environment = {"TERM": "xterm"} | variables
-        with open(ours, "rb", buffering=0) as screen:
-            with subprocess.Popen([self.stp, *map(str, arguments)], cwd=self.folder, stdout=theirs, env=os.environ | environment) as process:
-                os.close(theirs)
-                text = b""
-                try:
-                    while piece := screen.read(1 << 16):
-                        text += piece
-                except OSError:  # the other end is closed
-                    pass
+        with subprocess.Popen([self.stp, *map(str, arguments)], cwd=self.folder, stdout=theirs, env=os.environ | environment) as process:
+            os.close(theirs)
+            text = said_on(ours)
         self.assertEqual(process.returncode, 0)
-        return text.decode().replace("\r\n", "\n")
+        return text.replace("\r\n", "\n")
 
     def test_a_table_is_no_wider_than_the_terminal_and_loses_nothing(self):
         path = self.write(self.WIDE)

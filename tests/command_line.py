@@ -93,6 +93,18 @@ def benchmarks(seed, slower=(), kernels=8, repetitions=12):
     return {"context": {"date": f"2026-01-0{seed % 9 + 1}", "host_name": "here", "num_cpus": 2}, "benchmarks": rows}
 
 
+def said_on(terminal):
+    """What is written to the terminal until its other end is closed."""
+    text = b""
+    with open(terminal, "rb", buffering=0) as screen:
+        try:
+            while piece := screen.read(1 << 16):
+                text += piece
+        except OSError:  # the other end is closed
+            pass
+    return text.decode()
+
+
 class CommandLine(unittest.TestCase):
     stp = ""  # the program
 
@@ -132,18 +144,12 @@ class CommandLine(unittest.TestCase):
     def run_on_terminal(self, *arguments):
         """Its exit code, standard output, and standard error, which is a terminal's."""
         terminal, of_stp = pty.openpty()
-        with open(terminal, "rb", buffering=0) as said:
-            with tempfile.TemporaryFile() as out:
-                with subprocess.Popen([self.stp, *map(str, arguments)], cwd=self.folder, stdout=out, stderr=of_stp) as process:
-                    os.close(of_stp)
-                    text = b""
-                    try:
-                        while piece := said.read(1 << 16):
-                            text += piece
-                    except OSError:  # the other end is closed
-                        pass
-                out.seek(0)
-                return process.returncode, out.read().decode(), text.decode()
+        with tempfile.TemporaryFile() as out:
+            with subprocess.Popen([self.stp, *map(str, arguments)], cwd=self.folder, stdout=out, stderr=of_stp) as process:
+                os.close(of_stp)
+                text = said_on(terminal)
+            out.seek(0)
+            return process.returncode, out.read().decode(), text
 
     def write(self, content, name="s.json"):
         path = self.folder / name

@@ -301,8 +301,8 @@ void add_beside_reductions(const Job& job, const HardwareProfile& profile, const
     const double busy = job.strategy().zero
                             ? sum(table.gradient_scatter[stage]) + sum(table.weight_gather[stage])
                             : sum(table.gradient_reduce[stage]);
-    if (job.recipe.gathers_in_step && rank < static_cast<int>(table.optimizer.size()) &&
-        stage < job.strategy().pp) {  // the first chunk's gather runs beside the step of the others
+    if (job.recipe.gathers_in_step && stage < job.strategy().pp) {
+      // The first chunk's gather runs beside the step of the others.
       double hidden = table.optimizer[rank] * (placement.chunks() - 1) / placement.chunks();
       for (double& gather : table.weight_gather[stage]) {
         const double beside = std::min(gather, hidden);
@@ -310,7 +310,7 @@ void add_beside_reductions(const Job& job, const HardwareProfile& profile, const
         hidden -= beside;
       }
     }
-    if (!table.optimizer.empty()) table.optimizer[rank] += busy * profile.reduction_sms / profile.sms;
+    table.optimizer[rank] += busy * profile.reduction_sms / profile.sms;
   }
 }
 

@@ -1,6 +1,7 @@
 // The interface of a schedule generator. A new schedule is one file that defines a `const Generator`.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,8 @@ struct Generator {
   /// `chunks` is at least 1 and allowed.
   Schedule (*make)(const GeneratorRequest& request);
   const char* range = "any m";  // the supported p and m, in words
+  /// Schedules of the same placement that hold fewer activations: advice for those whose memory is short.
+  std::array<const char*, 2> smaller{};
 };
 
 /// Fills in the request's defaults, does the checks common to all generators, makes the schedule and

@@ -79,6 +79,7 @@ extern const Generator schedule_stp = {
     .name = "stp",
     .summary = "forward and backward of a chunk braided, V placement (STP, NeurIPS 2025)",
     .chunks = 2,
-    .make = make_stp};
+    .make = make_stp,
+    .smaller = {"stp-memory", "dualpipev"}};
 
 }  // namespace stp
