@@ -19,18 +19,15 @@ install(FILES ${PROJECT_BINARY_DIR}/stpConfig.cmake ${PROJECT_BINARY_DIR}/stpCon
         DESTINATION ${package_dir})
 
 # The man page and the completion of shells, written by the program itself.
-foreach(text IN ITEMS "man:${CMAKE_INSTALL_MANDIR}/man1/stp.1" "completion bash:${CMAKE_INSTALL_DATADIR}/bash-completion/completions/stp"
-        "completion fish:${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d/stp.fish")
-  string(REPLACE ":" ";" text "${text}")
-  list(GET text 0 words)
-  list(GET text 1 path)
-  string(REPLACE " " ";" words "${words}")
-  install(CODE "
-    set(path \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${path}\")
-    execute_process(COMMAND $<TARGET_FILE:stp> ${words} OUTPUT_VARIABLE text COMMAND_ERROR_IS_FATAL ANY)
-    file(WRITE \"\${path}\" \"\${text}\")
-    message(STATUS \"Installing: \${path}\")")
-endforeach()
+add_custom_command(OUTPUT stp.1 stp.bash stp.fish
+                   COMMAND stp man > stp.1
+                   COMMAND stp completion bash > stp.bash
+                   COMMAND stp completion fish > stp.fish
+                   DEPENDS stp WORKING_DIRECTORY ${PROJECT_BINARY_DIR} VERBATIM)
+add_custom_target(stp_manual ALL DEPENDS stp.1 stp.bash stp.fish)
+install(FILES ${PROJECT_BINARY_DIR}/stp.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES ${PROJECT_BINARY_DIR}/stp.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME stp)
+install(FILES ${PROJECT_BINARY_DIR}/stp.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 
 # The data.
 foreach(folder IN ITEMS models profiles results/published results/reference/sensitivity results/schema scenarios)

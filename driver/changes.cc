@@ -40,7 +40,7 @@ void refuse_commas(const std::string& text, const std::string& key) {
     const json number = json::parse(part, nullptr, false);
     list.push_back(number.is_number() ? number : json(part));
   }
-  throw InputError("", "--set", key + "=" + text + " is no list",
+  throw InputError("", "--set", key + "=" + text + " is not a list",
                    "write --set '" + key + "=" + json_text(list) + "'");
 }
 

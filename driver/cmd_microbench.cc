@@ -29,7 +29,7 @@ void check_flags(const std::vector<std::string>& flags, const std::string& progr
   for (const std::string& flag : flags)
     for (const char* other : {"--benchmark_out", "--benchmark_format", "--benchmark_list_tests"})
       if (flag.starts_with(other))
-        throw InputError("", flag, "is no flag of stp microbench, which writes JSON below --out",
+        throw InputError("", flag, "is not a flag of stp microbench, which writes JSON below --out",
                          "leave it out, or run " + program);
 }
 

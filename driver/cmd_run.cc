@@ -239,7 +239,6 @@ int run(const RunOptions& options, const Arguments& argv, Processes& processes) 
   if (!plan) return 2;
   Outcome outcome = run_with_progress(*plan, options);
   if (!processes.is_root()) return 0;
-  if (!options.trace.empty()) write_new_file(options.trace, outcome.trace);
   const size_t finished = outcome.rows.size();
   json record =
       make_record(plan->scenario.as_run(), plan->evidence(), argv, "results", std::move(outcome.rows));
@@ -248,6 +247,7 @@ int run(const RunOptions& options, const Arguments& argv, Processes& processes) 
   record["system"]["accelerator"] = accelerator ? *accelerator : json();
   const bool prints = write_record(options.json, record);
   if (write_csv(options.csv, outcome.csv_rows) && prints) print_report(*plan, outcome.report);
+  if (!options.trace.empty()) write_new_file(options.trace, outcome.trace);  // last: the largest
   if (!outcome.whole)
     throw Interrupted(kept_rows(finished, plan->scenario.rows(), {options.json, options.csv, options.trace}));
   const std::string failure = outcome.report.failure();

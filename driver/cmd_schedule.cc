@@ -104,7 +104,7 @@ void schedule_command(const ScheduleOptions& options) {
   if (!options.costs.empty()) {
     for (const double cost : options.costs)
       if (!(cost >= 0 && cost <= 1e9))
-        throw InputError("", "--costs", "a cost is no number from 0 to 1e9",
+        throw InputError("", "--costs", "a cost is not a number from 0 to 1e9",
                          "write four in any unit of time, F,I,W,p2p");
     request.costs = {options.costs[0], options.costs[1], options.costs[2], options.costs[3]};
   }

@@ -77,20 +77,17 @@ struct Row {
 
 // How far the row is from fitting, what takes most of its fullest GPU, and what makes that smaller.
 std::string shortfall_text(const Row& row, const std::string& start, const std::string& file) {
-  const auto total = [](const RankResult::Memory& memory) {
-    return memory.activations + memory.weights + memory.gradients + memory.optimizer;
-  };
-  const auto fullest = std::ranges::max_element(row.result.ranks, {},
-                                                [&](const RankResult& rank) { return total(*rank.memory); });
+  const auto fullest = std::ranges::max_element(
+      row.result.ranks, {}, [](const RankResult& rank) { return rank.memory->on_device(); });
   const RankResult::Memory& memory = *fullest->memory;
-  const double largest = std::max({memory.activations, memory.weights, memory.gradients, memory.optimizer});
-  const char* what = largest == memory.activations ? "activations"
-                     : largest == memory.optimizer ? "optimizer state"
-                     : largest == memory.gradients ? "gradients"
-                                                   : "weights";
+  const auto [largest, what] = std::max({std::pair{memory.activations, "activations"},
+                                         {memory.optimizer, "optimizer state"},
+                                         {memory.gradients, "gradients"},
+                                         {memory.weights, "weights"},
+                                         {memory.buffers + memory.fixed, "buffers and fixed memory"}});
   std::string said = start + heading(to_json(row.result)) + ", " + fixed(-*row.result.memory_margin_gb, 1) +
                      " GB over, with " + fixed(largest / 1e9, 1) + " GB of " + what + ".";
-  Table table({"what makes it smaller", "GB less", "tokens/s/GPU", "then fits"});
+  Table table({"what makes it smaller (--set)", "GB less", "tokens/s/GPU", "then fits"});
   std::vector<Remedy> possible;
   try {
     possible = remedies(row.result, *row.choice, *row.experiment, file);
@@ -132,7 +129,7 @@ class SimulatedRows {
 
   std::string offload_, maybe_;  // maybe: a legend, if a row may fit
   size_t of_models_ = 0;
-  std::optional<Row> nearest_, fastest_;  // nearest: to fitting, or that which fits best
+  std::optional<Row> nearest_, fastest_, fastest_that_fits_;  // nearest: with most memory left
   size_t recomputing_ = 0, in_vain_ = 0;  // rows that recompute, and those that save next to nothing by it
   std::set<std::string> in_vain_names_;
 };
@@ -142,19 +139,26 @@ void SimulatedRows::keep(const Result& result, const Experiment& experiment, con
   if (result.fits == Fit::maybe && maybe_.empty()) {
     const HardwareProfile& gpu = experiment.hardware->profile;
     maybe_ = "maybe: the " + fixed(gpu.fixed_memory_bytes / 1e9, 1) + " GB that " + gpu.name +
-             " holds beside tensors may be " + fixed(gpu.least_fixed_memory_bytes / 1e9, 1) + " to " +
+             " needs besides tensors may be " + fixed(gpu.least_fixed_memory_bytes / 1e9, 1) + " to " +
              fixed(gpu.most_fixed_memory_bytes / 1e9, 1) + ", which decides it\n";
   }
   const Row row{result, &choice, &experiment};
   if (!nearest_ || *nearest_->result.memory_margin_gb < *result.memory_margin_gb) nearest_ = row;
-  if (!fastest_ || *fastest_->result.tokens_per_s_per_gpu() < *result.tokens_per_s_per_gpu()) fastest_ = row;
+  const auto keep_faster = [&](std::optional<Row>& kept) {
+    if (!kept || *kept->result.tokens_per_s_per_gpu() < *result.tokens_per_s_per_gpu()) kept = row;
+  };
+  keep_faster(fastest_);
+  if (result.fits != Fit::no) keep_faster(fastest_that_fits_);
 }
 
 std::string SimulatedRows::of_memory(const std::string& file) const {
   if (!nearest_) return "";
   if (nearest_->result.fits == Fit::no) return shortfall_text(*nearest_, "None fits. Nearest is ", file);
   if (fastest_->result.fits != Fit::no) return maybe_;
-  return maybe_ + shortfall_text(*fastest_, "The fastest does not fit: ", file);
+  const Result& fitting = fastest_that_fits_->result;
+  return maybe_ + "The fastest that " + (fitting.fits == Fit::maybe ? "may fit: " : "fits: ") +
+         heading(to_json(fitting)) + ", " + fixed(*fitting.tokens_per_s_per_gpu(), 0) + " tokens/s/GPU.\n" +
+         shortfall_text(*fastest_, "The fastest does not fit: ", file);
 }
 
 constexpr double kNextToNothing = 0.1;  // of the peak of activations

@@ -357,17 +357,23 @@ void add_list(CLI::App& app) {
 
 // Commands about commands.
 void add_manual(CLI::App& app) {
-  auto of = std::make_shared<std::string>();
+  auto of = std::make_shared<std::vector<std::string>>();
   CLI::App* help = app.add_subcommand("help", "Print the help of a command");
-  help->add_option("COMMAND", *of, "The command (default: help of stp itself)");
-  help->footer(help_footer({"stp help simulate"}));
+  help->add_option("COMMAND", *of, "The command, such as simulate or model import (default: stp itself)");
+  help->footer(help_footer({"stp help simulate", "stp help model import"}));
   help->callback([&app, of] {
-    const auto commands = names_of_commands(app);
-    if (!of->empty() && std::ranges::find(commands, *of) == commands.end())
-      throw InputError("", "COMMAND", unknown_command(app, *of), "");
+    const CLI::App* command = &app;
+    std::string path;  // to the command
+    for (const std::string& word : *of) {
+      path += (path.empty() ? "" : " ") + (command == &app ? "stp" : command->get_name());
+      const auto commands = names_of_commands(*command);
+      if (std::ranges::find(commands, word) == commands.end())
+        throw InputError("", "COMMAND", unknown_command(*command, word), "");
+      command = command->get_subcommand(word);
+    }
     // app.help() would give that of the command chosen, which is this one.
-    std::fputs((of->empty() ? app.get_formatter()->make_help(&app, "stp", CLI::AppFormatMode::Normal)
-                            : app.get_subcommand(*of)->help("stp"))
+    std::fputs((command == &app ? app.get_formatter()->make_help(&app, "stp", CLI::AppFormatMode::Normal)
+                                : command->help(path))
                    .c_str(),
                stdout);
   });

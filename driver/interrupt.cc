@@ -31,8 +31,9 @@ void end(int signal) {
 // A simulated step cannot stop in its middle: after a second the user learns what the program waits for.
 void note(int signal) {
   noted = signal;
-  std::signal(SIGALRM,
-              [](int) { say("stp: interrupted; waits for the step at work (once more: ends at once)\n"); });
+  std::signal(SIGALRM, [](int) {
+    say("stp: interrupted; waiting for the current step to end (once more: ends at once)\n");
+  });
   alarm(1);
 }
 

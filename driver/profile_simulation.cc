@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -444,13 +443,11 @@ json simulate_profiles(const ProfileSimulationOptions& options) {
 
   std::vector<json> lines(configurations.size());
   ProgressBar progress("simulating", configurations.size());
-  std::mutex shown;
   on_all_cores(configurations.size(), [&](size_t i) {
     const bool shared = configurations[i].scenarios.size() == scenarios.size();
     lines[i] = configuration_json(configurations[i], machines, choices,
                                   options.attribute_all || (shared && options.attribute_shared));
     lines[i]["shared"] = shared;
-    const std::lock_guard lock(shown);
     progress.step();
   });
   result["configurations"] = lines;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <mutex>
 #include <utility>
 
 #include "interrupt.h"
@@ -13,6 +14,7 @@ namespace {
 
 // What stands on the screen; there is one screen, so that phases need not be handed through all layers.
 const ProgressBar* on_screen = nullptr;
+std::mutex screen;  // pieces of work may run in threads
 
 }  // namespace
 
@@ -30,6 +32,7 @@ ProgressBar::~ProgressBar() {
 }
 
 void ProgressBar::step() {
+  const std::lock_guard lock(screen);
   ++done_;
   if (shown_) show("");
 }
@@ -46,6 +49,7 @@ void ProgressBar::show(const std::string& phase) const {
 
 void begin_phase(const std::string& what) {
   check_interrupted();
+  const std::lock_guard lock(screen);
   if (on_screen != nullptr) on_screen->show(what);
 }
 

@@ -25,8 +25,8 @@ class ProgressBar {
   bool shown_;
 };
 
-/// Between the phases of a long piece of work: throws Interrupted if a signal was noted, else shows `what` is
-/// done behind the progress that stands on the screen, if any does.
+/// Between the phases of a long piece of work: throws Interrupted if a signal was noted, else shows `what`
+/// after the progress on the screen, if any. Threads may call it, and step().
 void begin_phase(const std::string& what);
 
 }  // namespace stp

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "baselines/registry.h"
+#include "changes.h"
 #include "read_experiment.h"
 #include "run_simulated.h"
 
@@ -14,42 +15,33 @@ using nlohmann::json;
 
 constexpr double kLeastSaving = 0.05;  // GB
 
-// A change as a scenario writes it.
-struct Change {
-  std::string words;
-  json fields;
-};
-
-// What takes twice the ranks or half the samples is compared by tokens per second and GPU.
-std::vector<Change> changes_of(const Experiment& experiment) {
+// Words of --set. What takes twice the ranks or half the samples is compared by tokens per second and GPU.
+using Words = std::vector<std::string>;
+std::vector<Words> changes_of(const Experiment& experiment) {
   const Strategy& strategy = experiment.strategy;
-  std::vector<Change> changes{{"sequence_parallel true", {{"sequence_parallel", true}}},
-                              {"zero 1", {{"zero", 1}}},
-                              {"gradients model", {{"gradients", "model"}}},
-                              {"recompute full", {{"recompute", "full"}}}};
-  const auto doubled = [&](const char* key, int ranks) {
-    changes.push_back({"parallel." + std::string(key) + " " + std::to_string(2 * ranks),
-                       {{"parallel", {{key, 2 * ranks}}}}});
-  };
-  doubled("tp", strategy.tp);
-  doubled("cp", strategy.cp);
-  doubled("pp", strategy.pp);
-  if (!experiment.layers_per_chunk.empty()) changes.back().fields["layers_per_chunk"] = "even";
+  const auto with = [](const char* key, int value) { return key + std::string("=") + std::to_string(value); };
+  std::vector<Words> changes{{"sequence_parallel=true"},
+                             {"zero=1"},
+                             {"gradients=model"},
+                             {"recompute=full"},
+                             {with("parallel.tp", 2 * strategy.tp)},
+                             {with("parallel.cp", 2 * strategy.cp)},
+                             {with("parallel.pp", 2 * strategy.pp)}};
+  if (!experiment.layers_per_chunk.empty()) changes.back().emplace_back("layers_per_chunk=even");
   if (experiment.microbatch_size % 2 == 0)
-    changes.push_back({"microbatch_size " + std::to_string(experiment.microbatch_size / 2),
-                       {{"microbatch_size", experiment.microbatch_size / 2},
-                        {"microbatches", 2 * experiment.microbatches}}});
+    changes.push_back({with("microbatch_size", experiment.microbatch_size / 2),
+                       with("microbatches", 2 * experiment.microbatches)});
   return changes;
 }
 
 // Reads the experiment again, so that a change is refused as in a scenario.
-Experiment changed(const Experiment& experiment, const json& change, const std::string& file) {
+Experiment changed(const Experiment& experiment, const Words& words, const std::string& file) {
   const json all =
       Scenario{.file = file, .name = "", .title = "", .experiments = {experiment}, .comparison = {}}.as_run();
   json content = all.at("configurations").at(0);
   content["models"] = all.at("models");
   content["clusters"] = all.at("clusters");
-  content.merge_patch(change);
+  Changes(words).apply_to_scenario(content);
   JsonInput input(content, file);
   std::vector<Experiment> read;
   read_experiments(input, "", experiment.name, {}, read);
@@ -84,11 +76,12 @@ std::vector<Remedy> remedies(const Result& result, const ScheduleChoice& choice,
       return;  // impossible here
     }
   };
-  for (const Change& change : changes_of(experiment))
-    simulate(change.words,
-             [&] { return run_simulated(choice, changed(experiment, change.fields, file), file).result; });
+  for (const Words& words : changes_of(experiment))
+    simulate(joined(words),
+             [&] { return run_simulated(choice, changed(experiment, words, file), file).result; });
   for (const ScheduleChoice& other : smaller_schedules(choice, experiment))
-    simulate("schedule " + other.name, [&] { return run_simulated(other, experiment, file).result; });
+    simulate("schedules=[\"" + other.name + "\"]",
+             [&] { return run_simulated(other, experiment, file).result; });
   std::ranges::stable_sort(found, std::ranges::greater{}, &Remedy::faster);
   return found;
 }

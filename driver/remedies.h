@@ -11,7 +11,7 @@ namespace stp {
 
 /// A change of a row's configuration, simulated.
 struct Remedy {
-  std::string change;       // "zero 1"
+  std::string change;       // as --set takes it: "zero=1"
   double saved_gb, faster;  // faster: of tokens per second and GPU, relative
   bool fits;
 };

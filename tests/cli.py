@@ -295,7 +295,7 @@ class Changes(CommandLine):
     def test_lists_with_commas_alone_are_shown_as_arrays(self):
         path = self.write(UNIT)
         for given, array in (("microbatches=32,64", "microbatches=[32,64]"), ("schedules=stp,1f1b", 'schedules=["stp","1f1b"]')):
-            self.refused(["simulate", path, "--set", given], f"--set: {given} is no list; write --set '{array}'")
+            self.refused(["simulate", path, "--set", given], f"--set: {given} is not a list; write --set '{array}'")
         self.assertEqual(len(self.record(UNIT, "--set", "microbatches=[4,8]")["results"]), 2)
 
     def test_values_of_the_cluster_and_the_model(self):

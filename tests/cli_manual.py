@@ -41,7 +41,9 @@ class Manual(CommandLine):
         self.assertEqual(self.succeed("help").stdout, self.succeed("--help").stdout)
 
     def test_help_of_a_command_that_does_not_exist(self):
+        self.assertEqual(self.succeed("help", "model", "import").stdout, self.succeed("model", "import", "--help").stdout)
         self.refused(["help", "simulte"], 'no command "simulte"', "did you mean simulate?")
+        self.refused(["help", "model", "imprt"], 'no command "imprt"', "did you mean import?")
 
     def test_options_that_are_misspelled(self):
         self.refused(["simulate", "llm-a800", "--jsn=x"], "--jsn=x; did you mean --json?", "stp simulate --help")

@@ -238,7 +238,7 @@ class Refused(Program):
     def test_stp_microbench(self):
         self.stp = STP
         self.refused(["microbench", "--out", "."], "--out: exists")
-        for flag, words in (("--quik", "--quik: is not a flag"), ("--benchmark_out=x", "--benchmark_out=x: is no flag of stp"),
+        for flag, words in (("--quik", "--quik: is not a flag"), ("--benchmark_out=x", "--benchmark_out=x: is not a flag of stp"),
                             ("--benchmark_filter=^nothing/", "--benchmark_filter: matches no")):
             self.refused(["microbench", "--out", "new", flag], words)
         (self.folder / "bin").mkdir()
