@@ -156,8 +156,10 @@ std::string SimulatedRows::of_memory(const std::string& file) const {
   if (nearest_->result.fits == Fit::no) return shortfall_text(*nearest_, "None fits. Nearest is ", file);
   if (fastest_->result.fits != Fit::no) return maybe_;
   const Result& fitting = fastest_that_fits_->result;
-  return maybe_ + "The fastest that " + (fitting.fits == Fit::maybe ? "may fit: " : "fits: ") +
-         heading(to_json(fitting)) + ", " + fixed(*fitting.tokens_per_s_per_gpu(), 0) + " tokens/s/GPU.\n" +
+  const std::string said = std::string("The fastest that ") +
+                           (fitting.fits == Fit::maybe ? "may fit: " : "fits: ") + heading(to_json(fitting)) +
+                           ", " + fixed(*fitting.tokens_per_s_per_gpu(), 0) + " tokens/s/GPU.";
+  return maybe_ + wrapped(said, Screen::of_output().width) + "\n" +
          shortfall_text(*fastest_, "The fastest does not fit: ", file);
 }
 

@@ -55,7 +55,7 @@ class Arguments(CommandLine):
         self.refused(["schedule", "1f1b", "--pp", 0, "--microbatches", 4], "stp: pp: ", "0 is out of range", "from 1 to")
         self.refused(["schedule", "1f1b", "--pp", 2, "--microbatches", 0], "stp: microbatches: ", "0 is out of range")
         for costs in ("-1,1,1,0", "nan,1,1,0", "inf,1,1,0"):
-            self.refused(["schedule", "zb-v", *size, "--costs", costs], "--costs", "no number from 0 to 1e9")
+            self.refused(["schedule", "zb-v", *size, "--costs", costs], "--costs", "not a number from 0 to 1e9")
         self.refused(["schedule", "zb-v", *size, "--costs", "1,1,1"], "--costs")
 
     def test_validate(self):
