@@ -52,13 +52,15 @@ TEST(ZeroBubbleTable5, RatesOfOrdersAreThePrintedOnes) {
   }
 }
 
-// Only if an activation counts until I. Held until W, the same limit leaves a rate of up to 0.10.
+// Held until W, the same limit leaves a rate of up to 0.10.
 TEST(ZeroBubbleTable5, Zb2psRatesAreThePrintedOnesIfIFreesAnActivation) {
   for (const Row& row : kTable5) {
     const Schedule schedule = make("zb-2p", row, true);
     EXPECT_DOUBLE_EQ(printed(row, schedule), row.zb_2p) << title(schedule);
     EXPECT_THAT(peak_activations(schedule, true), Each(Le(2 * row.p))) << title(schedule);
-    EXPECT_GT(printed(row, make("zb-2p", row)), row.zb_2p + 0.02) << title(schedule);
+    const double until_W = printed(row, make("zb-2p", row));
+    EXPECT_GT(until_W, row.zb_2p) << title(schedule);
+    EXPECT_LT(until_W, 0.105) << title(schedule);
   }
 }
 
@@ -67,7 +69,7 @@ TEST(ZeroBubbleTable5, Zb2psRatesAreThePrintedOnesIfIFreesAnActivation) {
 TEST(ZeroBubbleTable5, ClosedFormsGiveTheOtherColumns) {
   for (const Row& row : kTable5) {
     const auto& [F, I, W, hop] = row.costs;
-    const int v = (row.layers + 2) / row.p;
+    const int v = (row.layers + 2) / row.p;  // one layer a chunk; embedding and head count as one each
     SCOPED_TRACE("p=" + std::to_string(row.p) + " m=" + std::to_string(row.m));
     EXPECT_DOUBLE_EQ(printed(row.rate((row.p - 1) * (F + I - W + 4 * hop))), row.zb_h1);
     EXPECT_DOUBLE_EQ(printed(row.rate((row.p - 1) * (F + I - 2 * W + 2 * hop))), row.zb_h2);
@@ -82,6 +84,7 @@ TEST(ZeroBubbleTable5, ClosedFormsGiveTheOtherColumns) {
     EXPECT_GT(simulated, row.interleaved);
     EXPECT_LT(simulated, row.interleaved + 0.0036);
     EXPECT_GT(printed(row, make("zb-h1", row)), row.zb_h1);
+    EXPECT_LT(printed(row, make("zb-h1", row)), row.zb_h1 + 0.024);
   }
 }
 

@@ -240,7 +240,7 @@ class CompareProfiles(CommandLine):
             _, comparison, screen = self.answers(*machines, schedules=["stp"])
             cell = comparison["throughput"][0]["schedules"][0]["cells"][machines.index("h100")]
             margins[machines[0]] = cell["needed_memory_gb"]
-            said = any(line.startswith("What a GPU holds beside tensors (fixed_memory_gb) is counted on none, as profiles lack it: a800") for line in screen)
+            said = any(line.startswith("What a GPU needs besides tensors (fixed_memory_gb) is counted on none, as profiles lack it: a800") for line in screen)
             self.assertEqual((comparison["without_fixed_memory"], said), (["a800"], True) if "a800" in machines else ([], False))
             self.assertEqual(comparison["clusters"]["h100"], read_json(PROFILES / "h100.json"))
         fixed = read_json(PROFILES / "h100.json")["fixed_memory_gb"]["value"]
@@ -348,6 +348,9 @@ class CompareProfiles(CommandLine):
         screen = self.run_stp("compare", "--profiles", "h100", "mine.json", "--scenarios", "s.json").stdout
         self.assertIn("TP8 is more than the 4 GPUs of a node", screen)
         self.assertNotIn("Contention is the same in every profile", screen)
+        self.assertIn("stp over 1f1b-i: ", screen)
+        alone = self.run_stp("compare", "--profiles", "h100", "mine.json", "--scenarios", "s.json", "--schedules", "1f1b-i").stdout
+        self.assertNotIn("over 1f1b-i: ", alone)  # what is not simulated has no gain
 
     def test_refusals(self):
         profile = read_json(PROFILES / "h100.json")

@@ -82,12 +82,15 @@ def parts_of(machine, lines, simulated):
 
 
 def gains_by_tp(machine, simulated):
-    """The gain that the comparison asks for, by TP: mean over the configurations that fit with both schedules, and its band."""
+    """The gain that the comparison asks for, by TP: mean over the configurations that fit with both schedules, and its band. Empty
+    if one of the two is not simulated."""
     names, gain, found = simulated["schedules"], simulated["gain"], {}
-    pair = [names.index(gain[key]) for key in ("of", "over") if gain[key] in names]
+    if not {gain["of"], gain["over"]}.issubset(names):
+        return []
+    pair = [names.index(gain[key]) for key in ("of", "over")]
     for line, configuration in enumerate(simulated["configurations"]):
         counts = found.setdefault(configuration["tp"], [])
-        if len(pair) == 2 and machine.holds(line).issuperset(pair):
+        if machine.holds(line).issuperset(pair):
             counts.append(line)
 
     def mean(lines, value=None, end=0):

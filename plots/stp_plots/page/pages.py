@@ -188,7 +188,7 @@ def _of_numbers(page, text):
 def _environment():
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), trim_blocks=True, lstrip_blocks=True,
                                      undefined=jinja2.StrictUndefined)  # fmt: skip
-    environment.filters.update(bubbles=bubbles, signed=words.signed, plain=words.plain, magnitude=words.magnitude,
+    environment.filters.update(total_gb=memory.total_gb, bubbles=bubbles, signed=words.signed, plain=words.plain, magnitude=words.magnitude,
                                percent=words.percent, span=span, model=model, schedule=schedule, cell=markdown.cell,
                                mean=lambda values: sum(values) / len(values))  # fmt: skip
     return environment

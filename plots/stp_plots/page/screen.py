@@ -303,7 +303,9 @@ def cause_line(one):
 
 
 def gains_line(one, gain):
-    """The gain that the comparison asks for, by TP."""
+    """The gain that the comparison asks for, by TP; "" if it is not simulated."""
+    if not one["gains"]:
+        return ""
     said = []
     for at in one["gains"]:
         ends = at["band"] and "–".join(words.plain(100 * end, 1) for end in at["band"])
@@ -346,9 +348,9 @@ def basis_of_all(comparison):
         text += "; --set implementation=megatron-te for Transformer Engine's"
     text = wrapped(text)
     if any(len(each["machines"]) > 1 for one in comparison["answers"] for each in one["variations"]):
-        text += wrapped("A number that is uncertain and the same on both machines is one unknown in their ratio (shared unknowns cancel)")
+        text += wrapped("A value that is uncertain and equal on both machines counts as one unknown in their ratio (shared unknowns cancel)")
     if comparison["without_fixed_memory"]:
-        text += wrapped("What a GPU holds beside tensors (fixed_memory_gb) is counted on none, as profiles lack it: "
+        text += wrapped("What a GPU needs besides tensors (fixed_memory_gb) is counted on none, as profiles lack it: "
                         f"{words.word(comparison['without_fixed_memory'])}")
     return text
 
