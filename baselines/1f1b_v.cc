@@ -8,8 +8,8 @@
 namespace stp {
 namespace {
 
-// A backward takes two slots. Behind three of them, or where a forward turns to a backward, three slots are
-// left to the forwards, so that no two steps of a rank meet.
+// A backward takes two slots. After every third rank on its way, three slots are left free for forwards, so
+// that no two steps of a rank meet.
 v_pattern::Pattern pattern_of(int p) {
   const int start = 2 * p + (p % 3 == 0 ? 3 : 0), shift = (2 * p + 1) % 3;
   const auto backward = [&](int hop) { return start + 2 * hop + (shift + hop) / 3 * 3; };

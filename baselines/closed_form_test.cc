@@ -181,7 +181,7 @@ TEST(ClosedForm, OneF1BVHoldsTwoThirdsOf1F1BAndItsBubbleDoesNotGrow) {
 }
 
 // With one wave and p microbatches two passes of F and one B of the way are idle on each other rank. Each
-// further doubling of the waves nearly halves the idle time, in time of the model.
+// further doubling of the waves nearly halves the idle time, as a share of the step.
 TEST(ClosedForm, HanayoHoldsWhat1F1BHoldsAndMoreWavesIdleLess) {
   for (int p = 1; p <= 12; ++p) {
     const auto made = [&](int v, int m) { return make_schedule(find_generator("hanayo"), {p, m, v}); };

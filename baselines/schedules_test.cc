@@ -333,5 +333,10 @@ TEST(VSearch, BubbleOfManyMicrobatchesIsThatOfFew) {
               bubble(make("v-search", 4, 20, 0, kEqual, 5), kEqual), kEpsilon);
 }
 
+TEST(ZbAuto, HoldsThreeHalvesOfTheRanksByDefault) {
+  for (const int p : {4, 5, 8})
+    EXPECT_EQ(make("zb-auto", p, 4 * p).ranks, make("zb-auto", p, 4 * p, 0, {}, (3 * p + 1) / 2).ranks);
+}
+
 }  // namespace
 }  // namespace stp::schedules_test

@@ -99,7 +99,7 @@ void schedule_command(const ScheduleOptions& options) {
     return;
   }
   if (options.name.empty())
-    throw InputError("", "NAME", "is missing", "name a schedule, or ask for all with --table");
+    throw InputError("", "SCHEDULE", "is missing", "name a schedule, or ask for all with --table");
   GeneratorRequest request = options.request;
   if (!options.costs.empty()) {
     for (const double cost : options.costs)

@@ -190,7 +190,7 @@ void add_run(CLI::App& app, const Arguments& argv, int& status) {
 void add_schedule(CLI::App& app) {
   auto options = std::make_shared<ScheduleOptions>();
   CLI::App* command = app.add_subcommand("schedule", "Print a schedule: per rank, its blocks in order");
-  CLI::Option* name = command->add_option("NAME", options->name, "The schedule's name");
+  CLI::Option* name = command->add_option("SCHEDULE", options->name, "The schedule's name");
   command->add_option("--pp", options->request.pp, "Pipeline ranks p")->required();
   command->add_option("--microbatches", options->request.microbatches, "Microbatches m of a step")
       ->required();

@@ -15,9 +15,11 @@
 #include <ctime>
 #include <fstream>
 #include <functional>
+#include <iomanip>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 #include <stdexcept>
 #include <utility>
 
@@ -60,9 +62,9 @@ void add_values(const json& object, const std::string& prefix, std::map<std::str
 
 std::string csv_cell(const std::string& text) {
   if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
-  std::string quoted;
-  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return '"' + quoted + '"';
+  std::ostringstream cell;
+  cell << std::quoted(text, '"', '"');
+  return cell.str();
 }
 
 // Returns false for standard output.

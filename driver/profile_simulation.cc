@@ -199,8 +199,10 @@ class ConfigurationSimulator {
     const std::vector<double> times = op_seconds(any, cost_table_of(experiment, any));
     const Contention contention = contention_of(experiment);
     const std::string_view bytes(reinterpret_cast<const char*>(times.data()), times.size() * sizeof(double));
+    // A balanced split of layers depends on the memory that tensors have.
+    const HardwareProfile& profile = experiment.hardware->profile;
     const std::tuple key{schedule, std::hash<std::string_view>{}(bytes), contention.compute,
-                         contention.all_reduce};
+                         contention.all_reduce, profile.memory_bytes - profile.fixed_memory_bytes};
     const auto known = known_.find(key);
     if (known != known_.end()) return known->second;
     const auto simulated = [&](const Program& ops, const std::vector<double>& seconds) {
@@ -233,8 +235,8 @@ class ConfigurationSimulator {
   const ComparedConfiguration& configuration_;
   const std::vector<ScheduleChoice>& choices_;
   std::vector<std::optional<Program>> programs_;  // the first of each schedule
-  // Throughputs by schedule, hash of its ops' times, and contention.
-  std::map<std::tuple<size_t, size_t, double, double>, double> known_;
+  // Throughputs by schedule, hash of its ops' times, contention, and memory for tensors.
+  std::map<std::tuple<size_t, size_t, double, double, double>, double> known_;
 };
 
 // What a machine's memory holds: all that is needed, the activations alone, or not even these.

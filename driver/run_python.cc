@@ -21,6 +21,7 @@ std::optional<int> run_program(const std::string& program, const std::vector<std
   std::vector<const char*> argv{program.c_str()};
   for (const std::string& argument : arguments) argv.push_back(argument.c_str());
   argv.push_back(nullptr);
+  note_interrupts();
   std::fflush(stdout);
   pid_t child = 0;
   if (posix_spawnp(&child, argv[0], nullptr, nullptr, const_cast<char**>(argv.data()), environ) != 0)

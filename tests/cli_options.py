@@ -74,7 +74,9 @@ class Table(CommandLine):
                                       f"microbatch_size=1, microbatches={2 * base['microbatches']}", "parallel.pp=4",
                                       'schedules=["stp-memory"]', 'schedules=["dualpipev"]'})
         self.assertEqual([faster for _, faster, _ in found.values()], sorted((one[1] for one in found.values()), reverse=True))
+        doubled = 2 * base["microbatches"]
         for change, fields in (("sequence_parallel=true", {"sequence_parallel": True}), ("zero=1", {"zero": 1}),
+                               (f"microbatch_size=1, microbatches={doubled}", {"microbatch_size": 1, "microbatches": doubled}),
                                ("recompute=full", {"recompute": "full"}), ('schedules=["dualpipev"]', {"schedules": ["dualpipev"]}),
                                ("parallel.pp=4", {"parallel": {"tp": 8, "pp": 4, "dp": 2}})):
             (after,) = self.results(changed(base, **fields))
@@ -122,6 +124,7 @@ class Table(CommandLine):
             head, rows = self.table(configurations=configurations)
             named = any("name" in each for each in configurations)
             self.assertEqual([title for title in head if title not in fixed], ["name"] * named + titles)
+            self.assertEqual(len(head), len(set(head)))
             self.assertEqual(len({tuple(row[:head.index("step, s")]) for row in rows}), len(configurations))
 
     def test_tokens_and_utilisation(self):

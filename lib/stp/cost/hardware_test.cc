@@ -11,6 +11,7 @@
 #include "stp/cost/attention.h"
 #include "stp/cost/gemm.h"
 #include "stp/cost/hardware.h"
+#include "stp/cost/memory.h"
 #include "stp/model/offload.h"
 #include "stp/model/partition.h"
 #include "stp/program/lower.h"

@@ -50,11 +50,11 @@ WorkingBytes working_bytes(double parameters, const Job& job, bool last_stage) {
   WorkingBytes bytes;
   if (overlaps) bytes.buffers += kUserBuffers * hidden;
   if (last_stage && strategy.tp > 1) bytes.buffers += hidden;  // of the head's gathered input
-  // Of the MLP's backward: the gathered gradient of the output, the gathered norm's output, the input's
-  // gradient before its reduction; gradients of the activation and of its input. The first three lie in the
-  // user buffers, if there are any.
-  bytes.in_backward =
-      (overlaps ? 0 : 3 * hidden) + tokens * (job.model.gated() ? 3 : 2) * job.model.ffn / strategy.tp;
+  // Of the MLP's backward: the gathered gradient of the output, the input's gradient before its reduction,
+  // and the norm's output, which alone is a saved tensor where nothing is gathered; gradients of the
+  // activation and of its input. The first three lie in the user buffers, if there are any.
+  const int gathered = overlaps ? 0 : strategy.tp > 1 ? 3 : 2;
+  bytes.in_backward = gathered * hidden + tokens * (job.model.gated() ? 3 : 2) * job.model.ffn / strategy.tp;
   // The copy is made when no activations are left.
   if (job.copies_gradients()) bytes.in_step = kFp32 * parameters / job.optimizer_shares();
   return bytes;

@@ -47,6 +47,10 @@ TEST(AttentionRates, AreTheMeasuredOnesAtTheirLengthsAndBetweenThemInBetween) {
   // A step of a ring: all queries, half the keys.
   EXPECT_GT(rate(4096, 2048, false, false), 633 * 0.99);
   EXPECT_LT(rate(4096, 2048, false, false), 671);
+  // Between two lengths by the logarithm.
+  EXPECT_NEAR(rate(5792.6, 5792.6, true, false), (591 + 644) / 2.0, 0.1);
+  const Attention aside{64, 4096, 4096, 128, true, false};
+  EXPECT_GT(attention_seconds(profile, aside, 16), 1.05 * attention_seconds(profile, aside));
   // Few heads leave SMs idle; many do not go beyond the measured rate by more than 132 SMs' last wave.
   EXPECT_LT(rate(2048, 2048, true, false, 8), rate(2048, 2048, true, false));
   EXPECT_LT(rate(4096, 4096, true, false, 512) / 591, 1.2);
@@ -110,6 +114,15 @@ TEST(StepTime, HasWhatReductionsTakeFromGemmsAndHidesTheFirstChunksGather) {
   for (int stage = 1; stage < 20; stage += 4)
     busy += with.gradient_scatter[stage][0] + with.weight_gather[stage][0];
   EXPECT_NEAR(with.optimizer[1] - without.optimizer[1], busy * 16 / 132, 1e-12);
+  Job plain = j;
+  plain.shape.strategy.zero = false;
+  profile.reduction_sms = 16;
+  const double of_plain = table_of_loop(plain, profile).optimizer[1];
+  profile.reduction_sms = 0;
+  const CostTable plain_without = table_of_loop(plain, profile);
+  busy = 0;
+  for (int stage = 1; stage < 20; stage += 4) busy += plain_without.gradient_reduce[stage][0];
+  EXPECT_NEAR(of_plain - plain_without.optimizer[1], busy * 16 / 132, 1e-12);
   Job hidden = j;
   hidden.recipe.gathers_in_step = true;
   const CostTable table = table_of_loop(hidden, profile);
@@ -135,6 +148,11 @@ TEST(SpreadOfGpus, SlowsComputeByTheSlowestOfAll) {
   // Expected largest of n standard normal values: 2.51 of 100 (tables of order statistics), 3.24 of 1000.
   EXPECT_NEAR(factor(3), 0.0249, 0.001);   // 96 GPUs
   EXPECT_NEAR(factor(32), 0.0324, 0.001);  // 1024
+  HardwareProfile slow = h100();           // in which attention takes nearly all of the time
+  for (auto& point : slow.attention_cudnn.points) point.causal_forward /= 1e4, point.full_forward /= 1e4;
+  const double even = table_of_loop(recipe_job(3), slow).at(Unit::attn, UnitPass::F);
+  slow.gpu_spread = 0.01;
+  EXPECT_NEAR(table_of_loop(recipe_job(3), slow).at(Unit::attn, UnitPass::F) / even, 1.0249, 1e-3);
 }
 
 TEST(WorkingBytes, AreUserBuffersAndTheBackwardsTemporaries) {
@@ -152,6 +170,13 @@ TEST(WorkingBytes, AreUserBuffersAndTheBackwardsTemporaries) {
   EXPECT_DOUBLE_EQ(working_bytes(1e9, plain, false).in_backward, gradients + 3 * hidden);
   plain.shape.gradient_bytes = 4;
   EXPECT_EQ(working_bytes(1e9, plain, false).in_step, 0);
+  Job alone = plain;
+  alone.shape.strategy.tp = 1;
+  EXPECT_EQ(working_bytes(1e9, alone, true).buffers, 0);
+  EXPECT_DOUBLE_EQ(working_bytes(1e9, alone, true).in_backward, 4 * gradients + 2 * hidden);
+  Job ungated = j;
+  ungated.model = model("nemotron4-15b");
+  EXPECT_DOUBLE_EQ(working_bytes(1e9, ungated, false).in_backward, 2.0 * 4096 * 2 * ungated.model.ffn / 4);
   plain.implementation = Implementation::megatron;
   EXPECT_EQ(working_bytes(1e9, plain, true).beside(0), 0);
 }
@@ -164,6 +189,9 @@ TEST(ParameterBytes, OfRecipesAreFourAndASharedState) {
     const ParameterBytes bytes = parameter_bytes(8e9, j);
     EXPECT_EQ(bytes.weights + bytes.gradients, 32e9);
     EXPECT_EQ(bytes.optimizer, state * 1e9);
+    Job undone = j;  // a copy of the state and of the share's weights
+    undone.shape.strategy.post_validation = true;
+    EXPECT_EQ(parameter_bytes(8e9, undone).optimizer, (2 * state + 2) * 1e9);
   }
 }
 

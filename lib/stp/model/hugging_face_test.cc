@@ -109,6 +109,9 @@ TEST(HuggingFace, IsReadWhereAModelFileIs) {
   EXPECT_EQ(model.rope_theta, 1e4);
   EXPECT_EQ(model.norm_epsilon, 1e-5);
   EXPECT_EQ(read_model(kLlama, "there/config.json").name, "there");
+  EXPECT_EQ(read_model(with(kLlama, {{"_name_or_path", "."}}), "there/config.json").name, "there");
+  const json nested = with(kLlama, {{"rope_parameters", {{"rope_theta", 5e5}}}});
+  EXPECT_EQ(read_model(nested, "").rope_theta, 5e5);
   EXPECT_EQ(read_model(kLlama, "there/small.json").name, "small");
   json by_architecture = kLlama;
   by_architecture.erase("model_type");
@@ -126,6 +129,8 @@ TEST(HuggingFace, SlidingWindowsCountWhereTheyAreUsed) {
   const json qwen = rotary("qwen2", 28, 3584, 18944, 28, 4, 152064);
   EXPECT_EQ(window(kMistral, {{"sliding_window", 4096}}), 4096);
   EXPECT_EQ(window(kMistral, {{"sliding_window", nullptr}}), 0);
+  const json some = {{"sliding_window", 4096}, {"layer_types", {"full_attention", "sliding_attention"}}};
+  EXPECT_EQ(window(kMistral, some), 4096);
   EXPECT_EQ(window(qwen, {{"sliding_window", 4096}, {"use_sliding_window", false}}), 0);
   const json used = {{"sliding_window", 4096}, {"use_sliding_window", true}, {"max_window_layers", 28}};
   EXPECT_EQ(window(qwen, used), 0);
@@ -148,6 +153,7 @@ TEST(HuggingFace, WhatChangesTheWorkIsRefused) {
   refuses(kNeoX, {{"use_parallel_residual", nullptr}}, "use_parallel_residual", "default");
   refuses(kLlama, {{"layer_types", {"linear_attention"}}}, "layer_types", "linear_attention");
   refuses(kLlama, {{"hidden_size", nullptr}}, "hidden_size", "missing");
+  refuses(rotary("qwen3", 36, 4096, 12288, 32, 8, 151936), json::object(), "head_dim", "missing");
   refuses(kLlama, {{"hidden_size", "4096"}}, "hidden_size", "whole number");
   EXPECT_EQ(refusal([] {
               imported(with(kLlama, {{"num_local_experts", 1}, {"vision_config", json::object()}}));

@@ -43,9 +43,10 @@ TEST(TransformerEngine, KeepsTheClosedFormsTensors) {
       }
     }
   }
-  EXPECT_DOUBLE_EQ(closed_form(model("llama3-8b"), 1), 139400);
-  EXPECT_DOUBLE_EQ(closed_form(model("llama3-70b"), 1), 274696);
-  EXPECT_DOUBLE_EQ(closed_form(model("llama3-405b"), 1), 520712);
+  const Shape alone{4096, 2, {.sequence_parallel = true}};
+  EXPECT_DOUBLE_EQ(kept_per_token(model("llama3-8b"), alone), 139400);
+  EXPECT_DOUBLE_EQ(kept_per_token(model("llama3-70b"), alone), 274696);
+  EXPECT_DOUBLE_EQ(kept_per_token(model("llama3-405b"), alone), 520712);
 }
 
 TEST(TransformerEngine, KeepsTheCoresOutputAndTheProjectionsInputBehindAnAllToAll) {
@@ -86,6 +87,19 @@ TEST(TransformerEngine, KeepsTheGradientOfTheLogitsInTheirPlaceAndFrom2_18OnInFp
   EXPECT_DOUBLE_EQ(kept_bytes(config, shape, kTe, Unit::head), 2 * logits + norm);
   EXPECT_DOUBLE_EQ(kept_bytes(config, shape, Implementation::megatron_te_2_18, Unit::head),
                    4 * logits + norm);
+}
+
+// From 2.18 on the forward writes the gradient in fp32: two bytes a logit more.
+TEST(TransformerEngine, MovesTheLogitsThreeTimesInTheLoss) {
+  const ModelConfig config = model("llama3-8b");
+  const Shape shape{8192, 1, {.tp = 4, .sequence_parallel = true}};
+  const double logits = 2 * shape.tokens() * config.vocab / 4;
+  const auto moved = [&](Implementation implementation) {
+    const Work head = work(config, shape, implementation, Unit::head, UnitPass::F);
+    return head.replicated_bytes + head.sharded_bytes;
+  };
+  EXPECT_DOUBLE_EQ(moved(kTe), 3 * logits + 2.0 * 2 * shape.tokens() * config.hidden / 4);  // and the norm
+  EXPECT_DOUBLE_EQ(moved(Implementation::megatron_te_2_18) - moved(kTe), logits);
 }
 
 TEST(TransformerEngine, DropsWithItsMlpAlsoTheNormThatFc1Contains) {

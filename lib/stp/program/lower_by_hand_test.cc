@@ -130,6 +130,7 @@ TEST(LowerByHand, MegatronsReleasesWaitForSendsAsItsLoopDoes) {
   // The middle rank sends both ways. Block 5 is a W.
   EXPECT_EQ(waited(Release::megatron, 1), (Blocks{{}, {0}, {}, {0}, {1}, {}, {2}, {3}, {7}}));
   EXPECT_EQ(waited(Release::megatron_0_18, 1), (Blocks{{}, {0}, {1}, {0}, {1, 3}, {}, {2}, {3, 6}, {7}}));
+  EXPECT_EQ(waited(Release::released, 1), (Blocks{{}, {0}, {1}, {2}, {3}, {}, {}, {6}, {7}}));
   EXPECT_EQ(waited(Release::megatron_batched, 1), (Blocks{{}, {0}, {1}, {2}, {3}, {4}, {}, {6}, {7}}));
   // The first rank sends activations alone, the last gradients.
   EXPECT_EQ(waited(Release::megatron, 0), (Blocks{{}, {0}, {1}, {0}, {1}, {2}, {}, {}}));

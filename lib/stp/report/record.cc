@@ -22,6 +22,8 @@
 
 namespace stp {
 
+using nlohmann::json;
+
 // Structs whose fields have their names in the record.
 
 void to_json(json& value, const RankResult::Memory& memory) {
@@ -39,8 +41,6 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Replayed, rank, cluster, groups)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(BlasShare, share, gflop_per_s)
 
 namespace {
-
-using nlohmann::json;
 
 template <typename T>
 json or_null(const std::optional<T>& value) {
