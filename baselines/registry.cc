@@ -9,12 +9,10 @@ const Generator& find_generator(const std::string& name) {
     if (generator->name == name) return *generator;
     names.emplace_back(generator->name);
   }
-  const std::string guess = nearest(name, names);
   const std::string file =
       name.find('.') == std::string::npos ? "" : R"(a file is {"file": ")" + name + "\"}; ";
-  throw InputError(
-      "", "", "there is no schedule \"" + name + "\"",
-      file + (guess.empty() ? "" : "did you mean " + guess + "? ") + ("there are " + joined(names)));
+  throw InputError("", "", "there is no schedule \"" + name + "\"",
+                   file + did_you_mean(name, names) + "there are " + joined(names));
 }
 
 }  // namespace stp

@@ -54,8 +54,9 @@ void try_python(const char* what, const std::string& script, const std::vector<s
 void say_plan(const std::vector<std::string>& flags, const fs::path& target) {
   const std::string how =
       flags.empty() ? std::string("for ") + kQuickTime + " (--quick)" : "with " + joined(flags);
-  std::fprintf(stderr, "stp: measures %s, into %s; --quick, --ranks 2, --benchmark_filter=REGEX shorten it\n",
-               how.c_str(), target.c_str());
+  std::fprintf(
+      stderr, "stp: measuring %s; results go to %s (--quick, --ranks 2, --benchmark_filter=REGEX: shorter)\n",
+      how.c_str(), target.c_str());
 }
 
 }  // namespace

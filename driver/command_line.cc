@@ -34,9 +34,17 @@ std::vector<std::string> names_of_commands(const CLI::App& app) {
 }
 
 std::string unknown_command(const CLI::App& app, const std::string& word) {
-  const std::string guess = nearest(word, names_of_commands(app));
-  return "there is no command \"" + word + "\"; " +
-         (guess.empty() ? "there are " + joined(names_of_commands(app)) : "did you mean " + guess + "?");
+  const std::vector<std::string> names = names_of_commands(app);
+  return "there is no command \"" + word + "\"; " + did_you_mean(word, names) + "there are " + joined(names);
+}
+
+CLI::Validator one_of(const std::vector<std::string>& words) {
+  return {[words](const std::string& word) -> std::string {
+            if (std::ranges::find(words, word) != words.end()) return "";
+            return "there is no \"" + word + "\"; " + did_you_mean(word, words) + "there are " +
+                   joined(words);
+          },
+          "{" + joined(words) + "}"};
 }
 
 CLI::Option* add_set(CLI::App* command, std::vector<std::string>& set) {
@@ -210,7 +218,7 @@ void add_schedule(CLI::App& app) {
                                          "text, json, csv (PyTorch's compute_only), csv-comms (its "
                                          "compute_comms) or csv-comms-waits (the "
                                          "same with the WAIT actions that torch 2.15 requires)")
-                            ->check(CLI::IsMember({"text", "json", "csv", "csv-comms", "csv-comms-waits"}));
+                            ->check(one_of({"text", "json", "csv", "csv-comms", "csv-comms-waits"}));
   command
       ->add_flag("--table", options->table, "Compare all schedules at this p and m, instead of printing one")
       ->excludes(name)
@@ -349,7 +357,7 @@ void add_list(CLI::App& app) {
   auto names_only = std::make_shared<bool>(false);
   CLI::App* command = app.add_subcommand("list", "List the suite's scenarios, models, profiles or schedules");
   command->add_option("KIND", *kind, joined(listed_kinds()) + " (default: these names)")
-      ->check(CLI::IsMember(listed_kinds()));
+      ->check(one_of(listed_kinds()));
   command->add_flag("--names", *names_only, "Print the names alone, one a line");
   command->footer(help_footer({"stp list scenarios", "stp list profiles --names"}));
   command->callback([kind, names_only] { list_command(*kind, *names_only); });
@@ -384,7 +392,7 @@ void add_manual(CLI::App& app) {
   CLI::App* complete = app.add_subcommand("completion", "Print a script that completes commands in a shell");
   complete->add_option("SHELL", *shell, joined(completed_shells()))
       ->required()
-      ->check(CLI::IsMember(completed_shells()));
+      ->check(one_of(completed_shells()));
   complete->footer(help_footer(
       {"source <(stp completion bash)", "stp completion fish > ~/.config/fish/completions/stp.fish"}));
   complete->callback([&app, shell] { std::fputs(completion(app, *shell).c_str(), stdout); });

@@ -42,6 +42,7 @@ class Manual(CommandLine):
 
     def test_help_of_a_command_that_does_not_exist(self):
         self.assertEqual(self.succeed("help", "model", "import").stdout, self.succeed("model", "import", "--help").stdout)
+        self.refused(["list", "profile"], 'KIND: there is no "profile"; did you mean profiles?')
         self.refused(["help", "simulte"], 'no command "simulte"', "did you mean simulate?")
         self.refused(["help", "model", "imprt"], 'no command "imprt"', "did you mean import?")
 

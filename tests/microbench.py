@@ -73,7 +73,7 @@ class Measured(Program):
         self.assertEqual(self.files, [["new"], ["microbench.json", "microbench.png", "profile.json"]])
         self.assertEqual(self.profile["name"], "new")
         said = self.done.stderr.splitlines()[0]  # before the first sample
-        self.assertRegex(said, r"^stp: measures with --quick, .*, into (\S+); .*--benchmark_filter=REGEX shorten it$")
+        self.assertRegex(said, r"^stp: measuring with --quick, .*; results go to (\S+) \(.*--benchmark_filter=REGEX: shorter\)$")
         self.assertIn(self.folder_of, said)
         answer = self.done.stdout[self.done.stdout.index("A GEMM and an all-reduce (AR), alone and both at once"):]
         self.assertEqual(len(re.findall(r"too few$", answer, re.MULTILINE)), len({row["run_name"] for row in self.of("overlap") if "m" in row}))

@@ -92,9 +92,8 @@ const BuiltIn& built_in(const std::string& name) {
                      "build where nvcc is found, or use " + all);
   std::vector<std::string> names;
   for (const BuiltIn& each : built_in_backends()) names.push_back(each.name);
-  const std::string guess = nearest(name, names);
   throw InputError("", "--backend", "\"" + name + "\" is not built in",
-                   (guess.empty() ? "" : "did you mean " + guess + "? ") + "use " + all);
+                   did_you_mean(name, names) + "use " + all);
 }
 
 std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options) {

@@ -67,10 +67,8 @@ std::string find_data_file(const std::string& word, const std::string& folder, c
   const fs::path root = data_path(folder);
   if (word.find('/') == std::string::npos && fs::exists(root / (word + ".json"), ignored))
     return (root / (word + ".json")).string();
-  const std::string guess = nearest(word, names);
   throw InputError(from, field, "there is no \"" + word + "\" in " + root.string(),
-                   (guess.empty() ? "" : "did you mean " + guess + "? ") +
-                       "give a path ending in .json, or a name such as " +
+                   did_you_mean(word, names) + "give a path ending in .json, or a name such as " +
                        joined(nearest_few(word, names, 5)) + " (stp list " + folder + " shows all)");
 }
 

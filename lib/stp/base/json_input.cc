@@ -395,4 +395,9 @@ std::string nearest(const std::string& word, const std::vector<std::string>& can
   return best;
 }
 
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates) {
+  const std::string guess = nearest(word, candidates);
+  return guess.empty() ? "" : "did you mean " + guess + "? ";
+}
+
 }  // namespace stp

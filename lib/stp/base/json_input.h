@@ -113,6 +113,8 @@ class JsonInput {
 
 /// The candidate nearest to `word` by edit distance, or "" if none is near: for "did you mean".
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates);
+/// "did you mean X? ", or "" if no candidate is near.
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates);
 /// At most `most` of the candidates: those that contain `word` first, then by edit distance.
 std::vector<std::string> nearest_few(const std::string& word, std::vector<std::string> candidates,
                                      size_t most);
