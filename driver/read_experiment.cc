@@ -200,7 +200,7 @@ Experiment::Run read_run(JsonInput& input, const Changes& changes) {
                       "use a model of model_type qwen2, or simulate");
   if (run.model.variant != ModelVariant{})
     throw input.error("model", run.model.name + " differs from qwen2 in its norm, activation, biases or head",
-                      "use a model without these fields, or simulate");
+                      "use a qwen2 without these fields, or simulate");
   run.seq = input.integer("seq", 1, 1 << 24);
   check_window(input, run.model_data, run.seq);
   run.vision_tokens = read_vision_tokens(input, run.model, run.seq);

@@ -58,13 +58,16 @@ class Processes(CommandLine):
         self.assertEqual(done.stderr.count("--replay-rank: is one rank alone, but the launcher started 2 processes"), 1)
 
     def test_what_a_config_holds_and_is_ignored_is_said_once(self):
-        config = {"model_type": "llama", "num_hidden_layers": 4, "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4,
+        config = {"model_type": "qwen2", "num_hidden_layers": 4, "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4,
                   "num_key_value_heads": 2, "vocab_size": 64, "rope_scaling": {"rope_type": "llama3", "factor": 8}}
         self.write(config, "config.json")
         scenario = changed(RUN, model="config.json", layers_per_chunk="even", parallel={"pp": 2}, run={"type": "float64"})
         done = self.mpirun(2, "run", self.write(scenario), "--backend", "cpu")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stderr.count("without rope_scaling (changes angles, not work)"), 1, done.stderr)
+        self.write(config | {"model_type": "llama"}, "config.json")
+        done = self.mpirun(2, "run", self.folder / "s.json", "--backend", "cpu")
+        self.assertEqual((done.returncode, done.stderr.count("differs from qwen2 in its norm, activation, biases or head")), (2, 1), done.stderr)
 
     def test_all_read_one_scenario(self):
         for process in 0, 1:
