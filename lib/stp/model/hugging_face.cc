@@ -212,7 +212,8 @@ class Importer {
     const bool attention = flag("attention_bias", family_.attention_bias);
     set(made_.type, "biases", attention && mlp ? "all" : attention ? "qkv" : "none");
     if (attention != mlp)
-      made_.ignored.push_back(attention ? "attention_bias (of the output projection)" : "mlp_bias (alone)");
+      made_.ignored.emplace_back(attention ? "attention_bias (of the output projection)"
+                                           : "mlp_bias (alone)");
   }
 
   // For runs: angles and the norms' epsilon.
