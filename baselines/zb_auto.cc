@@ -39,7 +39,11 @@ class Greedy {
     [[nodiscard]] int deferred() const { return done[1] - done[2]; }
   };
 
-  [[nodiscard]] int alive(int r) const { return ranks_[r].done[0] - ranks_[r].done[freeing_]; }
+  // Activations alive: from I to W, an activation counts as the part that W needs.
+  [[nodiscard]] double alive(int r) const {
+    return ranks_[r].done[0] - ranks_[r].done[1] + request_.kept_for_W * ranks_[r].deferred();
+  }
+  [[nodiscard]] bool full(int r) const { return alive(r) + 1 > limit_ + 1e-9; }
   // Sums of the same costs count as equal.
   [[nodiscard]] bool at_most(double a, double b) const { return a <= b + 1e-9 * (F_ + I_ + W_ + p2p_); }
   // When the input of the rank's next pass is there.
@@ -84,7 +88,7 @@ class Greedy {
     int first = p_;  // of the ranks that run an F
     while (first > 0 && wants_forward(first - 1)) --first;
     for (int r = first; r < p_; ++r) {
-      while (alive(r) >= limit_) run(r, Pass::W);  // never if I frees: it ended the round before
+      while (full(r)) run(r, Pass::W);  // without any left, there is room: an I ended the round before
       fill_and_run(r, Pass::F);
     }
     while (ranks_[0].done[0] == m_ && ranks_[0].deferred() > 0) run(0, Pass::W);  // no rank waits for it
@@ -97,7 +101,7 @@ class Greedy {
     if (rank.done[0] == m_) return false;
     if (!favours_I_ || r + 1 == p_ || rank.done[0] < ranks_[r + 1].done[0] + 2) return true;
     const double wait = state_.free(r + 1) + F_ + I_ + p2p_ - state_.free(r);  // for the next gradient
-    const double needed = F_ + (alive(r) < limit_ ? 0 : W_);
+    const double needed = F_ + (full(r) ? W_ : 0);
     return !at_most(wait, 0) && (at_most(needed, wait) || !at_most(wait, most_idle_ - rank.idle));
   }
 
@@ -112,7 +116,7 @@ class Greedy {
   }
 
   GeneratorRequest request_;
-  int limit_, flags_, p_ = request_.pp, m_ = request_.microbatches, freeing_ = request_.freed_at_I ? 1 : 2;
+  int limit_, flags_, p_ = request_.pp, m_ = request_.microbatches;
   double F_ = request_.costs.F, I_ = request_.costs.I, W_ = request_.costs.W, p2p_ = request_.costs.p2p;
   bool stops_early_ = (flags_ & 4) != 0;  // the warm-up stops before the gradient is there, not behind it
   bool favours_I_ = (flags_ & 2) != 0;    // a rank two F ahead may leave one out for the next gradient

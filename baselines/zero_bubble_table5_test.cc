@@ -33,8 +33,8 @@ const std::vector<Row> kTable5 = {
     {32, 128, 62, {10.408, 10.204, 7.703, 0.408}, 0.2168, 0.1164, 0.1106, 0.0490, 0.1106, 0.0029},
     {32, 256, 62, {10.402, 10.248, 7.698, 0.460}, 0.1352, 0.0624, 0.0594, 0.0257, 0.0594, 0.0018}};
 
-Schedule make(const std::string& name, const Row& row, bool freed_at_I = false) {
-  return make_schedule(find_generator(name), {row.p, row.m, 1, row.costs, 0, freed_at_I});
+Schedule make(const std::string& name, const Row& row, double kept_for_W = 1) {
+  return make_schedule(find_generator(name), {row.p, row.m, 1, row.costs, 0, kept_for_W});
 }
 
 // As the table prints it. The cost of an order is the longest span of a rank.
@@ -52,12 +52,17 @@ TEST(ZeroBubbleTable5, RatesOfOrdersAreThePrintedOnes) {
   }
 }
 
-// Held until W, the same limit leaves a rate of up to 0.10.
-TEST(ZeroBubbleTable5, Zb2psRatesAreThePrintedOnesIfIFreesAnActivation) {
+// Its Table 1: of the s·b·(34h + 5as) bytes that a layer keeps, W needs 32·s·b·h. Held whole until W, the same
+// limit leaves a rate of up to 0.10.
+TEST(ZeroBubbleTable5, Zb2psRatesAreThePrintedOnesIfIFreesWhatWDoesNotNeed) {
   for (const Row& row : kTable5) {
-    const Schedule schedule = make("zb-2p", row, true);
-    EXPECT_DOUBLE_EQ(printed(row, schedule), row.zb_2p) << title(schedule);
-    EXPECT_THAT(peak_activations(schedule, true), Each(Le(2 * row.p))) << title(schedule);
+    const double h = row.p == 8 ? 2304 : 6144, a = row.p == 8 ? 24 : 48;
+    for (const double kept_for_W : {0., 32 * h / (34 * h + 5 * a * 1024)}) {
+      const Schedule schedule = make("zb-2p", row, kept_for_W);
+      EXPECT_DOUBLE_EQ(printed(row, schedule), row.zb_2p) << title(schedule) << ' ' << kept_for_W;
+      EXPECT_THAT(peak_activations(schedule, true), Each(Le(2 * row.p))) << title(schedule);
+    }
+    const Schedule schedule = make("zb-2p", row);
     const double until_W = printed(row, make("zb-2p", row));
     EXPECT_GT(until_W, row.zb_2p) << title(schedule);
     EXPECT_LT(until_W, 0.105) << title(schedule);
@@ -73,7 +78,7 @@ TEST(ZeroBubbleTable5, TheOtherColumnsAreBelowWhatOrdersTake) {
     const int v = (row.layers + 2) / row.p;  // one layer a chunk; embedding and head count as one each
     const PassCosts of_chunk{row.costs.F / v, row.costs.I / v, row.costs.W / v, row.costs.p2p};
     const Schedule interleaved =
-        make_schedule(find_generator("1f1b-i"), {row.p, row.m, v, of_chunk, 0, false});
+        make_schedule(find_generator("1f1b-i"), {row.p, row.m, v, of_chunk, 0, 1});
     const double of_order =
         row.rate(run_order(interleaved, of_chunk).longest_span() - row.m * row.of_microbatch());
     EXPECT_GT(of_order, row.interleaved);
@@ -90,7 +95,7 @@ TEST(ZbAuto, LimitsCountUntilIOnRequest) {
       for (const int limit : {1, 2, p, 2 * p, 3 * p})
         for (const PassCosts& costs :
              {kEqual, kUnequal, PassCosts{1, 2, 0.5, 0.2}, PassCosts{1, 0.4, 2, 0}}) {
-          const Schedule schedule = make_schedule(find_generator("zb-auto"), {p, m, 1, costs, limit, true});
+          const Schedule schedule = make_schedule(find_generator("zb-auto"), {p, m, 1, costs, limit, 0});
           EXPECT_THAT(peak_activations(schedule, true), Each(Le(limit))) << title(schedule) << ' ' << limit;
         }
 }

@@ -38,7 +38,7 @@ inline constexpr Named<TpOverlap> kTpOverlaps[] = {{"none", TpOverlap::none},
                                                    {"flux", TpOverlap::flux}};
 inline constexpr Named<CpMethod> kCpMethods[] = {{"ring", CpMethod::ring},
                                                  {"all-to-all", CpMethod::all_to_all}};
-inline constexpr Named<bool> kFreedAt[] = {{"W", false}, {"I", true}};
+inline constexpr Named<FreedAt> kFreedAt[] = {{"W", FreedAt::W}, {"I", FreedAt::I}, {"both", FreedAt::both}};
 inline constexpr Named<DType> kTypes[] = {
     {"float32", DType::f32}, {"float64", DType::f64}, {"bfloat16", DType::bf16}};
 inline constexpr Named<bool> kGradients[] = {{"float32", false}, {"model", true}};

@@ -378,7 +378,7 @@ Experiment read_experiment(JsonInput& input, const std::string& field, const Cha
   experiment.backward = choose(input, "backward", BackwardOrder::suite, kBackwards);
   experiment.braid = choose(input, "braid", BraidPolicy::static_merge, kBraids);
   experiment.merge_backward = input.boolean_or("merge_backward", false);
-  experiment.freed_at_I = choose(input, "freed_at", false, kFreedAt);
+  experiment.freed_at = choose(input, "freed_at", FreedAt::W, kFreedAt);
   if (input.has("layers_per_chunk"))
     read_layers(input, experiment);
   else if (input.has("models"))  // a record that leaves it out has the paper's
@@ -404,6 +404,8 @@ Experiment read_experiment(JsonInput& input, const std::string& field, const Cha
     check_model(input, experiment, experiment.hardware->model);
     read_strategy_of_units(input, experiment, experiment.hardware->model, experiment.hardware->seq);
   }
+  if (experiment.freed_at == FreedAt::both && !experiment.hardware)
+    throw input.error("freed_at", "is both, which counts bytes of a model on hardware", "write W or I");
   if (is_by_times(experiment.braid)) check_braid_by_times(input, experiment);
   return experiment;
 }

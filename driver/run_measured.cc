@@ -93,7 +93,7 @@ Training training_of(const Experiment& experiment, bool replay) {
 std::vector<RankResult> rank_results(const Experiment& experiment, const Program& program,
                                      const Timeline& timeline, const std::vector<RankUse>& uses,
                                      const RankGrid& grid) {
-  const std::vector<int> chunks = peak_activations(program.schedule, experiment.freed_at_I);
+  const std::vector<int> chunks = peak_activations(program.schedule, experiment.freed_at == FreedAt::I);
   std::vector<RankResult> ranks;
   for (int rank = 0; rank < experiment.strategy.pp; ++rank) {
     const RankTime& time = timeline.ranks[rank];

@@ -199,6 +199,13 @@ Schedule schedule_of_file(const ScheduleChoice& choice, const Experiment& experi
   return schedule;
 }
 
+// The part of an activation that stays from I to W, as the scenario counts it.
+double kept_for_W(const Experiment& experiment) {
+  if (experiment.freed_at != FreedAt::both) return experiment.freed_at == FreedAt::I ? 0 : 1;
+  const ActivationBytes layer = activation_bytes(job_of(experiment), {1, 0}).front();
+  return layer.until_W / layer.until_I;
+}
+
 Schedule generated_schedule(const ScheduleChoice& choice, const Experiment& experiment,
                             const std::string& file) {
   try {
@@ -208,7 +215,7 @@ Schedule generated_schedule(const ScheduleChoice& choice, const Experiment& expe
     const int chunks = chunks_for(generator, experiment);
     const PassCosts costs = generator.cost_aware ? costs_for_generator(experiment, chunks) : PassCosts{};
     return make_schedule(generator, {experiment.strategy.pp, experiment.microbatches, chunks, costs,
-                                     choice.memory_limit, experiment.freed_at_I});
+                                     choice.memory_limit, kept_for_W(experiment)});
   } catch (const InputError& error) {
     throw error.in_field("schedules").below(experiment.field).in_file(file);
   }
@@ -229,7 +236,7 @@ Job job_of(const Experiment& experiment, const Data& data, Implementation implem
 std::vector<RankResult> rank_results(const Experiment& experiment, const Program& program,
                                      const Timeline& timeline) {
   const Schedule& schedule = program.schedule;
-  const std::vector<int> chunks = peak_activations(schedule, experiment.freed_at_I);
+  const std::vector<int> chunks = peak_activations(schedule, experiment.freed_at == FreedAt::I);
   std::vector<RankResult> ranks;
   for (int rank = 0; rank < schedule.pp(); ++rank) {
     const RankTime& time = timeline.ranks[rank];
@@ -310,7 +317,7 @@ Configuration configuration_of(const Experiment& experiment, const Program& prog
   configuration.backward = word_of(experiment.backward, kBackwards);
   configuration.braid = word_of(experiment.braid, kBraids);
   configuration.merge_backward = experiment.merge_backward;
-  configuration.freed_at = word_of(experiment.freed_at_I, kFreedAt);
+  configuration.freed_at = word_of(experiment.freed_at, kFreedAt);
   if (!experiment.unit_costs) {
     configuration.recompute = word_of(experiment.strategy.recompute, kRecomputes);
     configuration.tp_overlap = word_of(experiment.strategy.tp_overlap, kTpOverlaps);

@@ -145,7 +145,7 @@ json to_json(const Experiment& experiment) {
                 {"release", word_of(experiment.release, kReleases)},
                 {"backward", word_of(experiment.backward, kBackwards)},
                 {"braid", word_of(experiment.braid, kBraids)},
-                {"freed_at", word_of(experiment.freed_at_I, kFreedAt)}};
+                {"freed_at", word_of(experiment.freed_at, kFreedAt)}};
   if (experiment.strategy.cp_method != CpMethod::ring)
     value["parallel"]["cp_method"] = word_of(experiment.strategy.cp_method, kCpMethods);
   if (!experiment.name.empty()) value["name"] = experiment.name;

@@ -19,6 +19,10 @@
 
 namespace stp {
 
+/// What ends an activation in counts and limits of activations: W, I, or both, each its part of the bytes; the
+/// count of a schedule's peak is then that of W.
+enum class FreedAt { W, I, both };
+
 /// An entry of `schedules`: a generator by name, or a schedule file.
 struct ScheduleChoice {
   std::string name;      // "" for a file
@@ -56,7 +60,7 @@ struct Experiment {
   BackwardOrder backward = BackwardOrder::suite;
   BraidPolicy braid = BraidPolicy::static_merge;
   bool merge_backward = false;  // whether adjacent I and W run as one B
-  bool freed_at_I = false;
+  FreedAt freed_at = FreedAt::W;
   // Factors of the time of each layer's compute, and of all that is done for a microbatch; empty: all 1.
   std::vector<double> layer_costs, microbatch_costs;
   std::optional<PassCosts>

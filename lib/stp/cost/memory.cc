@@ -60,19 +60,28 @@ WorkingBytes working_bytes(double parameters, const Job& job, bool last_stage) {
   return bytes;
 }
 
+namespace {
+bool holds_scores(Saved tensor) {
+  return tensor == Saved::softmax || tensor == Saved::softmax_mask || tensor == Saved::softmax_after_dropout;
+}
+}  // namespace
+
 std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<int>& layers_per_stage) {
   const auto unit_bytes = [&](Unit unit) {
     ActivationBytes bytes{0, 0};
+    double of_core = 0;
     for (const SavedTensor& tensor : saved_tensors(job.model, job.shape, job.implementation, unit)) {
       if (tensor.made_by_forward) bytes.until_I += tensor.bytes;
       if (tensor.weight_gradient) bytes.until_W += tensor.bytes;
       if (tensor.recomputed()) bytes.during_backward += tensor.bytes;
+      if (holds_scores(tensor.which)) of_core += tensor.bytes;
     }
     // Transformer Engine's deferred weight gradients keep their GEMMs' operands. Zero-bubble code over
     // autograd keeps nearly all of the graph's tensors until W, also those of a recomputation: its own
-    // accounting (sail-sg/zero-bubble, ZB-V) frees 2 of 34 at I.
+    // accounting (sail-sg/zero-bubble, ZB-V) frees 2 of 34 at I, and the scores of attention (arXiv 2401.10241,
+    // Table 1).
     if (job.implementation == Implementation::megatron || job.implementation == Implementation::megatron_2022)
-      bytes.until_W = (bytes.until_I + bytes.during_backward) * 32 / 34;
+      bytes.until_W = (bytes.until_I + bytes.during_backward - of_core) * 32 / 34;
     return bytes;
   };
   const ActivationBytes attn = unit_bytes(Unit::attn), mlp = unit_bytes(Unit::mlp),

@@ -16,7 +16,8 @@ struct GeneratorRequest {
   PassCosts costs;  // read by cost-aware generators only
   int memory_limit =
       0;  // maximum of activations alive on a rank, in (chunk, microbatch) pairs; 0: the generator's own
-  bool freed_at_I = false;  // an activation counts to its I, not to its W; read by zb-auto, -1p and -2p only
+  /// The part of an activation that stays from its I to its W; read by zb-auto, zb-1p and zb-2p only.
+  double kept_for_W = 1;
 };
 
 struct Generator {
