@@ -52,8 +52,8 @@ TEST(ZeroBubbleTable5, RatesOfOrdersAreThePrintedOnes) {
   }
 }
 
-// Its Table 1: of the s·b·(34h + 5as) bytes that a layer keeps, W needs 32·s·b·h. Held whole until W, the same
-// limit leaves a rate of up to 0.10.
+// Its Table 1: of the s·b·(34h + 5as) bytes that a layer keeps, W needs 32·s·b·h. Held whole until W, the
+// same limit leaves a rate of up to 0.10.
 TEST(ZeroBubbleTable5, Zb2psRatesAreThePrintedOnesIfIFreesWhatWDoesNotNeed) {
   for (const Row& row : kTable5) {
     const double h = row.p == 8 ? 2304 : 6144, a = row.p == 8 ? 24 : 48;
@@ -77,8 +77,7 @@ TEST(ZeroBubbleTable5, TheOtherColumnsAreBelowWhatOrdersTake) {
     SCOPED_TRACE("p=" + std::to_string(row.p) + " m=" + std::to_string(row.m));
     const int v = (row.layers + 2) / row.p;  // one layer a chunk; embedding and head count as one each
     const PassCosts of_chunk{row.costs.F / v, row.costs.I / v, row.costs.W / v, row.costs.p2p};
-    const Schedule interleaved =
-        make_schedule(find_generator("1f1b-i"), {row.p, row.m, v, of_chunk, 0, 1});
+    const Schedule interleaved = make_schedule(find_generator("1f1b-i"), {row.p, row.m, v, of_chunk, 0, 1});
     const double of_order =
         row.rate(run_order(interleaved, of_chunk).longest_span() - row.m * row.of_microbatch());
     EXPECT_GT(of_order, row.interleaved);

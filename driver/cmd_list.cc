@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "baselines/registry.h"
+#include "combinations.h"
 #include "commands.h"
 #include "stp/base/data.h"
 #include "stp/base/json_input.h"
@@ -66,7 +67,7 @@ Listing schedules() {
 }  // namespace
 
 const std::vector<std::string>& listed_kinds() {
-  static const std::vector<std::string> kinds{"scenarios", "models", "profiles", "schedules"};
+  static const std::vector<std::string> kinds{"scenarios", "models", "profiles", "schedules", "combinations"};
   return kinds;
 }
 
@@ -75,10 +76,11 @@ void list_command(const std::string& kind, bool names_only) {
     for (const std::string& each : listed_kinds()) std::printf("%s\n", each.c_str());
     return;
   }
-  Listing rows = kind == "scenarios"  ? scenarios()
-                 : kind == "models"   ? models()
-                 : kind == "profiles" ? profiles()
-                                      : schedules();
+  Listing rows = kind == "scenarios"   ? scenarios()
+                 : kind == "models"    ? models()
+                 : kind == "profiles"  ? profiles()
+                 : kind == "schedules" ? schedules()
+                                       : combinations();
   if (names_only) {
     for (size_t i = 1; i < rows.size(); ++i) std::printf("%s\n", rows[i].front().c_str());
     return;

@@ -42,10 +42,32 @@ std::string schedule_name(const json& row) {
   return row.at("contention") == false ? name + ", no contention" : name;
 }
 
+// Of all tokens of a sample, with those of images.
+std::optional<double> tokens_per_s_per_gpu(const json& row) {
+  const auto samples = number(row, "throughput_samples_per_s"), seq = number(row, "seq"),
+             gpus = number(row, "gpus");
+  return samples && seq && gpus ? std::optional(*samples * *seq / *gpus) : std::nullopt;
+}
+
 Table model_table(const json& rows, const OptionColumns& options, size_t count) {
-  std::vector<std::string> head{"schedule",  "model",           "seq",       "size",  "tp",  "pp",
-                                "m",         "samples/s",       "published", "error", "MFU", "MFU as paper",
-                                "published", "activations, GB", "published", "error", ""};
+  std::vector<std::string> head{"schedule",
+                                "model",
+                                "seq",
+                                "size",
+                                "tp",
+                                "pp",
+                                "m",
+                                "samples/s",
+                                "published",
+                                "error",
+                                "tokens/s/GPU",
+                                "MFU",
+                                "MFU as paper",
+                                "published",
+                                "activations, GB",
+                                "published",
+                                "error",
+                                ""};
   std::vector<std::vector<std::string>> lines;
   for (size_t i = 0; i < count; ++i) {
     const json &row = rows[i], &published = row.at("published"), &difference = row.at("difference");
@@ -54,9 +76,9 @@ Table model_table(const json& rows, const OptionColumns& options, size_t count) 
                      text(row.at("microbatches")), fixed(number(row, "throughput_samples_per_s"), 3),
                      fixed(number(published, "throughput_samples_per_s"), 2),
                      percent(number(difference, "throughput_samples_per_s")),
-                     percentage(number(row, "mfu"), 1), percentage(number(row, "mfu_paper"), 1),
-                     percentage(number(published, "mfu_paper"), 1), fixed(number(row, "peak_memory_gb"), 1),
-                     fixed(number(published, "peak_memory_gb"), 0),
+                     fixed(tokens_per_s_per_gpu(row), 0), percentage(number(row, "mfu"), 1),
+                     percentage(number(row, "mfu_paper"), 1), percentage(number(published, "mfu_paper"), 1),
+                     fixed(number(row, "peak_memory_gb"), 1), fixed(number(published, "peak_memory_gb"), 0),
                      percent(number(difference, "peak_memory_gb")),
                      row.at("calibration").get<bool>() && !published.is_null() ? "calibrated" : ""});
   }

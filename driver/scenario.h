@@ -19,8 +19,8 @@
 
 namespace stp {
 
-/// What ends an activation in counts and limits of activations: W, I, or both, each its part of the bytes; the
-/// count of a schedule's peak is then that of W.
+/// What ends an activation in counts and limits of activations: W, I, or both, each its part of the bytes;
+/// the count of a schedule's peak is then that of W.
 enum class FreedAt { W, I, both };
 
 /// An entry of `schedules`: a generator by name, or a schedule file.

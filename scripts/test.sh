@@ -8,7 +8,7 @@
 #   tidy       clang-tidy
 #   asan       the tests under the address and undefined behaviour sanitizers
 #   tsan       the tests of code with threads under the thread sanitizer
-#   reproduce  scripts/reproduce.sh, to a temporary folder, must leave a report
+#   reproduce  scripts/reproduce.sh, to a temporary folder, must leave a report of at most 3 MB
 #
 # --all stands for all of them. A failing stage does not stop the others; the table at the end says which did, and the exit
 # code is 1 if one did.
@@ -85,7 +85,13 @@ stage_tsan() {
 
 # Uses the ci stage's build, which is release with warnings as errors.
 stage_reproduce() {
-  STP_PRESET=ci scripts/reproduce.sh --out "$temporary/figures" && test -s "$temporary/figures/report.html"
+  STP_PRESET=ci scripts/reproduce.sh --out "$temporary/figures"
+  local bytes
+  bytes=$(stat --format %s "$temporary/figures/report.html")
+  if ((bytes > 3000000)); then
+    echo "report.html has $bytes bytes, where 3 MB are the limit"
+    return 1
+  fi
 }
 
 install_missing "${STP_BUILD_PACKAGES[@]}" "${STP_TEST_PACKAGES[@]}"

@@ -30,6 +30,15 @@ class Arguments(CommandLine):
         table = page.split("<!-- table -->\n")[1].split("<!-- end of table -->")[0]
         self.assertEqual(self.succeed("schedule", "--table", "--pp", 8, "--microbatches", 64).stdout, table)
 
+    def test_combinations_are_refused_as_listed(self):
+        listed = self.succeed("list", "combinations").stdout
+        self.assertRegex(listed, r"a vision encoder +cp, ring +is not built for models with a vision encoder\n")
+        self.assertRegex(listed, r"braid: paired +tp_overlap: megatron +is paired, .*\n")
+        self.assertRegex(listed, r"\nany other pair +nothing")
+        self.assertNotRegex(listed, "post_validation|zero: 1|dualpipev")
+        grid = {"model": "mllm-14.9b", "vision_tokens": 1024, "parallel": {"pp": 4, "tp": 2, "cp": 2}}
+        self.refused(["simulate", self.write(changed(HARDWARE, **grid), "vision.json")], "is not built for models with a vision encoder")
+
     def test_unknown_flags_and_words(self):
         self.refused(["simulate", "timelines", "--jason", "-"], "--jason")
         self.refused(["simulated"], "no command \"simulated\"", "did you mean simulate?")

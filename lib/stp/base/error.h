@@ -38,6 +38,8 @@ class InputError : public std::runtime_error {
   /// The same error with its field under `parent` ("" changes nothing).
   [[nodiscard]] InputError below(const std::string& parent) const;
 
+  [[nodiscard]] const std::string& problem() const { return problem_; }
+
  private:
   std::string file_, field_, problem_, remedy_;
 };

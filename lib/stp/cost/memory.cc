@@ -78,8 +78,8 @@ std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<
     }
     // Transformer Engine's deferred weight gradients keep their GEMMs' operands. Zero-bubble code over
     // autograd keeps nearly all of the graph's tensors until W, also those of a recomputation: its own
-    // accounting (sail-sg/zero-bubble, ZB-V) frees 2 of 34 at I, and the scores of attention (arXiv 2401.10241,
-    // Table 1).
+    // accounting (sail-sg/zero-bubble, ZB-V) frees 2 of 34 at I, and the scores of attention (arXiv
+    // 2401.10241, Table 1).
     if (job.implementation == Implementation::megatron || job.implementation == Implementation::megatron_2022)
       bytes.until_W = (bytes.until_I + bytes.during_backward - of_core) * 32 / 34;
     return bytes;

@@ -30,8 +30,8 @@ nlohmann::json to_json(const Comparison& comparison);
 
 /// Adds to every row `published` (the figures of results/published for its configuration, or null),
 /// `difference` (ours / published − 1, each) and `calibration`. A published row matches ours if all its
-/// fields except figures and `fits` are equal (false: or absent), even if the row ran out of memory. Without published files
-/// every `published` is null.
+/// fields except figures and `fits` are equal (false: or absent), even if the row ran out of memory. Without
+/// published files every `published` is null.
 void attach_published(nlohmann::json& rows, const std::string& folder,
                       const std::optional<Comparison>& comparison);
 
