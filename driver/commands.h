@@ -106,6 +106,10 @@ struct CompareOptions {
 /// Returns the exit code of the Python program, which prints why it is not 0.
 int compare_command(const CompareOptions& options, const Arguments& argv);
 
+/// Prints what each backend finds of what it needs. False if there is one for devices, and no device that it
+/// can use.
+bool doctor_command(const std::string& version);
+
 /// Unit costs to compare schedules and validate files: F = I = W = 1 per layer, half for attention and half
 /// for MLP; with `all_reduces`, 0.25 of them per layer and direction.
 CostTable reference_costs(bool all_reduces);

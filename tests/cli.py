@@ -39,6 +39,12 @@ class Arguments(CommandLine):
         grid = {"model": "mllm-14.9b", "vision_tokens": 1024, "parallel": {"pp": 4, "tp": 2, "cp": 2}}
         self.refused(["simulate", self.write(changed(HARDWARE, **grid), "vision.json")], "is not built for models with a vision encoder")
 
+    def test_doctor_says_what_works(self):
+        done = self.run_stp("doctor")
+        self.assertRegex(done.stdout, r"\ncpu +GEMM in f64 +works +right, and the same bits twice\n")
+        self.assertRegex(done.stdout, r"\ncpu +attention in bf16 +works +right, and the same bits twice\n")
+        self.assertEqual(done.returncode, 1 if " MISSING " in done.stdout else 0, done.stdout)
+
     def test_unknown_flags_and_words(self):
         self.refused(["simulate", "timelines", "--jason", "-"], "--jason")
         self.refused(["simulated"], "no command \"simulated\"", "did you mean simulate?")

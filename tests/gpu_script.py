@@ -16,7 +16,7 @@ import zipfile
 
 from command_line import CommandLine, read_json, ROOT
 
-STAGES = ["machine", "programs", "tests", "microbench", "speed", "parity", "replay", "processes", "replays", "torch", "sanitizer"]
+STAGES = ["machine", "programs", "tests", "sanitizer", "microbench", "speed", "parity", "replay", "processes", "replays", "torch"]
 
 SMI = """#!/bin/sh
 case "$*" in
@@ -36,6 +36,7 @@ echo "$*" >> "$STP_DATA_DIR/stp.log"
 while [ $# -gt 0 ]; do
   case $1 in
     --version) echo "stp stand-in" ;;
+    doctor) if [ -e "$STP_DATA_DIR/no-cublas" ]; then echo "cuda cuBLASLt MISSING"; exit 1; fi ;;
     *-2-gpus)
       echo "$RANK" >> "$STP_DATA_DIR/$1"
       if [ -e "$STP_DATA_DIR/fail-rank-$RANK" ]; then exit 1; fi ;;
@@ -86,12 +87,12 @@ class Script(CommandLine):
 
     def bundle(self, **files):
         """Writes a bundle for two architectures; `files`: by path others or other texts."""
-        made = {"bin/stp": STP, "bin/microbench": PROGRAM, "tests/cuda_on_gpu_test": PROGRAM, "architectures": "80;90\n",
+        made = {"bin/stp": STP, "bin/microbench": PROGRAM, "tests/cuda_on_gpu_test": PROGRAM, "tests/kernels_on_gpu_test": PROGRAM, "architectures": "80;90\n",
                 "cuda": "13\n", "revision": "0123abc\n"}
         for path, text in ({f"made/{path}": text for path, text in made.items()} | files).items():
             self.write(self.root / path, text)
         (self.root / "build/gpu").mkdir(parents=True, exist_ok=True)
-        with tarfile.open(self.root / "build/gpu/bundle.tar.xz", "w:xz") as archive:
+        with tarfile.open(self.root / "build/gpu/bundle.tar.gz", "w:gz") as archive:
             archive.add(self.root / "made", ".")
 
     def run_it(self, *arguments, smi=True):
@@ -138,6 +139,7 @@ class Script(CommandLine):
             # Tests that all skip themselves.
             ("skip-tests", "", "tests", "passed", "none of its tests ran"),
             ("path/ldd", "#!/bin/sh\necho 'libmpi.so.40 => not found'\n", "programs", none, "libmpi.so.40 => not found"),
+            ("no-cublas", "", "programs", none, "cuda cuBLASLt MISSING"),  # what ldd does not see
             ("path/driver", "570.124.06\n", "programs", none,
              "built with CUDA 13, which needs a driver of 580 or later; here is 570.124.06"),
             ("made/architectures", "80\n", "programs", none, "no bundle for sm 90"),
@@ -193,8 +195,18 @@ class Script(CommandLine):
         self.stand_ins(compute_sanitizer='echo "$STP_SMALL_TESTS $CUDA_MODULE_LOADING $*" >> "$STP_DATA_DIR/sanitizer.log"')
         done = self.run_it("programs", "sanitizer")
         self.assertEqual(done.returncode, 0, done.stdout)
-        line = (self.root / "sanitizer.log").read_text(encoding="utf-8").splitlines()[-1]
-        self.assertRegex(line, r"^1 LAZY --tool memcheck --report-api-errors no .*cuda_on_gpu_test .*-GpuTraining")
+        probe, *lines = (self.root / "sanitizer.log").read_text(encoding="utf-8").splitlines()
+        self.assertIn("GpuDevice", probe)
+        for line, words in zip(lines, (r"memcheck --report-api-errors no .*kernels_on_gpu_test .*-GpuTraining", "memcheck .*cuda_on_gpu_test",
+                                       "racecheck .*kernels_on_gpu_test", "synccheck .*kernels_on_gpu_test"), strict=True):
+            self.assertRegex(line, f"^1 LAZY --tool {words}")
+
+    def test_kernels_are_tested_first_and_a_missed_criterion_is_no_failure(self):
+        self.bundle()
+        self.write(self.root / "scripts/gpu_speed", "#!/bin/sh\necho '3 of 4 ratios meet their acceptance criterion'\nexit 1\n")
+        done = self.run_it("programs", "tests", "microbench", "speed")
+        self.assertEqual((done.returncode, self.table(done)["speed"]), (0, "missed: 3 of 4 ratios meet their acceptance criterion"))
+        self.assertEqual(re.findall("^-- (.*)", done.stdout, re.MULTILINE), ["kernels_on_gpu_test", "cuda_on_gpu_test"])
 
     def stand_ins(self, **lines):
         for name, text in lines.items():
@@ -223,11 +235,11 @@ cp "{wheel}" "$to" 2>/dev/null""")
                              "for name in stp microbench; do printf '#!/bin/sh\\n' > bin/$name; chmod +x bin/$name; done")
         done = self.run_it("--bundle")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertRegex(done.stdout, r"bundle\.tar\.xz: \S+, for sm 90\n$")
-        with tarfile.open(self.root / "build/gpu/bundle.tar.xz") as archive:
+        self.assertRegex(done.stdout, r"bundle\.tar\.gz: \S+, for sm 90\n$")
+        with tarfile.open(self.root / "build/gpu/bundle.tar.gz") as archive:
             self.assertLessEqual({"./bin/stp", "./bin/microbench"}, set(archive.getnames()))
             self.assertEqual([archive.extractfile(f"./{name}").read() for name in ("architectures", "cuda")], [b"90\n", b"13\n"])
-        made = self.root / "build/gpu/bundle.tar.xz"
+        made = self.root / "build/gpu/bundle.tar.gz"
         for size, code in (((64 << 20) + 1, 1), (64 << 20, 0)):
             made.unlink()
             self.stand_ins(tar=f'truncate --size={size} "$4"')

@@ -40,6 +40,7 @@ struct Descriptor {
 struct Preference {
   size_t workspace_bytes = 0;
   uint32_t reductions = 0;
+  std::array<uint32_t, 4> alignments{256, 256, 256, 256};  // the library's defaults
 };
 
 template <typename Ours, typename Theirs>
@@ -107,9 +108,21 @@ cublasStatus_t set_preference(cublasLtMatmulPreference_t at, cublasLtMatmulPrefe
       return set(preference.workspace_bytes, value, bytes);
     case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
       return set(preference.reductions, value, bytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
+      return set(preference.alignments[0], value, bytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
+      return set(preference.alignments[1], value, bytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
+      return set(preference.alignments[2], value, bytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
+      return set(preference.alignments[3], value, bytes);
     default:
       return CUBLAS_STATUS_NOT_SUPPORTED;
   }
+}
+
+bool is_aligned(const void* pointer, uint64_t bytes) {
+  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
 // result = op(left) · op(right), all column-major.
@@ -180,7 +193,8 @@ cublasStatus_t heuristic(cublasLtHandle_t, cublasLtMatmulDesc_t descriptor, cubl
   const std::lock_guard lock(mutex);
   const auto& how = of<Descriptor>(descriptor);
   const auto& prefers = of<Preference>(preference);
-  state().questions.push_back({most, how.multiprocessors, prefers.workspace_bytes, prefers.reductions});
+  state().questions.push_back(
+      {most, how.multiprocessors, prefers.workspace_bytes, prefers.reductions, prefers.alignments});
   if (state().answer != CUBLAS_STATUS_SUCCESS) return state().answer;
   if (c != d || !Shape(how, of<Layout>(a), of<Layout>(b), of<Layout>(d)).fits())
     return CUBLAS_STATUS_INVALID_VALUE;
@@ -190,6 +204,7 @@ cublasStatus_t heuristic(cublasLtHandle_t, cublasLtMatmulDesc_t descriptor, cubl
     if (algorithm.workspace_bytes > prefers.workspace_bytes) continue;
     cublasLtMatmulHeuristicResult_t& result = found[(*count)++] = {};
     result.algo.data[0] = i;
+    std::copy(prefers.alignments.begin(), prefers.alignments.end(), result.algo.data + 1);
     result.workspaceSize = algorithm.workspace_bytes;
     result.state = algorithm.state;
   }
@@ -205,6 +220,9 @@ cublasStatus_t matmul(cublasLtHandle_t, cublasLtMatmulDesc_t descriptor, const v
   if (state().outcome != CUBLAS_STATUS_SUCCESS) return state().outcome;
   const Shape shape(of<Descriptor>(descriptor), of<Layout>(a), of<Layout>(b), of<Layout>(d));
   const auto& algorithm = state().algorithms.at(chosen->data[0]);
+  const uint64_t* const aligned = chosen->data + 1;
+  if (!is_aligned(left, aligned[0]) || !is_aligned(right, aligned[1]) || !is_aligned(result, aligned[2]))
+    return CUBLAS_STATUS_INVALID_VALUE;
   if (c != d || add != result || !shape.fits() || algorithm.state != CUBLAS_STATUS_SUCCESS ||
       workspace_bytes < algorithm.workspace_bytes || (workspace == nullptr) != (workspace_bytes == 0))
     return CUBLAS_STATUS_INVALID_VALUE;

@@ -1,11 +1,12 @@
 // A cuBLASLt without a device, in place of lib/stp/cuda/libraries/cublas_lt_api.cc, on the runtime of
 // fake_cuda.h: GEMMs by plain loops when their stream comes to them, by kernels that take as many of its
 // steps as a test says. Stricter than cuBLASLt: attributes of a wrong size, layouts that do not fit and
-// workspaces that are too small are errors.
+// workspaces that are too small are errors, and addresses less aligned than the heuristic was told.
 #pragma once
 
 #include <cublasLt.h>
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct Question {
   int multiprocessors = 0;  // 0: not said
   size_t workspace_bytes = 0;
   uint32_t reductions = 0;
+  std::array<uint32_t, 4> alignments{};  // of the library's a, b, c and d
 };
 
 struct State {

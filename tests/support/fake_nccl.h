@@ -84,6 +84,7 @@ class FakeNccl {
   };
 
   void problem(const std::string& text) { problems_.push_back(text); }
+  [[nodiscard]] bool any_aborted() const;  // with the mutex held
   void check_live(const Comm& comm, const std::string& name);
   ncclResult_t init(ncclComm_t* handle, int ranks, const ncclUniqueId& id, int index,
                     const ncclConfig_t& config);

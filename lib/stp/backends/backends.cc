@@ -6,6 +6,7 @@
 #include "stp/cpu/cpu_backend.h"
 #ifdef STP_HAVE_CUDA
 #include "stp/cuda/cuda_backend.h"
+#include "stp/cuda/examine.h"
 #endif
 #ifdef STP_HAVE_NCCL
 #include "stp/cuda/nccl/nccl_backend.h"
@@ -56,6 +57,7 @@ const std::vector<BuiltIn>& built_in_backends() {
        .check = [](int) {},
        .memory = memory_of_machine,
        .facts = [] { return SharedJson(); },
+       .examine = [] { return std::vector<Finding>(); },
        .make = [](const BackendOptions& options) { return cpu::make_backend(options); },
        .replay = cpu::make_replay_backend,
        .check_processes = [](const std::vector<std::string>&) {},
@@ -71,6 +73,7 @@ const std::vector<BuiltIn>& built_in_backends() {
        .check = [](int device) { cuda::check_gpu(cuda::gpu_of(device)); },
        .memory = [] { return cuda::gpu_memory(); },
        .facts = [] { return cuda::gpu_facts(); },
+       .examine = [] { return cuda::examine(); },
        .make = [](const BackendOptions& options) { return cuda::make_backend(options); },
        .replay = [](const BackendOptions& options,
                     const Replay& replay) { return cuda::make_replay_backend(options, replay); },

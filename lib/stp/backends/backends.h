@@ -8,6 +8,7 @@
 
 #include "stp/base/json_input.h"
 #include "stp/device/backend.h"
+#include "stp/device/finding.h"
 #include "stp/emulation/link_emulation.h"
 #include "stp/processes/processes.h"
 
@@ -23,8 +24,9 @@ struct BuiltIn {
   std::map<std::string, bool> libraries;  // optional libraries: whether the build has each
   /// Throws InputError if there is no device number `device` for this node.
   void (*check)(int device);
-  double (*memory)();     // bytes: of the machine, or of one device
-  SharedJson (*facts)();  // its device, for records; null for the machine's processors
+  double (*memory)();                 // bytes: of the machine, or of one device
+  SharedJson (*facts)();              // its device, for records; null for the machine's processors
+  std::vector<Finding> (*examine)();  // what it finds of drivers, devices and libraries
 
   // The backend's implementation of the functions below.
   std::unique_ptr<Backend> (*make)(const BackendOptions& options);

@@ -114,7 +114,7 @@ SharedJson gpu_facts(int gpu) {
       {"multiprocessors", properties.multiProcessorCount},
       {"driver_cuda_version", version(driver)},
       {"runtime_cuda_version", version(runtime)},
-      {"attention", has_cudnn_attention() ? "cudnn where it takes the shape" : "own kernels"}};
+      {"attention", lack_of_cudnn_attention().empty() ? "cudnn where it takes the shape" : "own kernels"}};
   return std::make_shared<const nlohmann::json>(facts);
 }
 

@@ -15,6 +15,7 @@
 // Heads shorter than D, the next size with a kernel, are padded with zeros in shared memory.
 #include <cmath>
 #include <numbers>
+#include <stdexcept>
 
 #include "stp/cuda/kernels/attention.h"
 #include "stp/cuda/kernels/device.cuh"
@@ -437,9 +438,17 @@ bool attention_mma_supports(const AttentionShape& shape) {
   return shape.head_dim % 8 == 0 && shape.head_dim <= 128;
 }
 
+namespace {
+// The kernels copy a first tile of keys without looking.
+void check_keys(const AttentionLayout& layout) {
+  if (layout.keys < 1) throw std::logic_error("attention to no keys");
+}
+}  // namespace
+
 void attention_mma_forward(Stream& stream, const AttentionShape& shape, const AttentionLayout& layout,
                            const AttentionForward<bf16>& on) {
   if (shape.tokens() == 0) return;
+  check_keys(layout);
   by_head_dim(shape.head_dim, [&](auto width) {
     start(stream, forward_kernel<width>,
           block_shape(shape, shape.seq - layout.first_query, shape.q_heads, sizeof(ForwardTiles<width>)),
@@ -450,6 +459,7 @@ void attention_mma_forward(Stream& stream, const AttentionShape& shape, const At
 void attention_mma_backward(Stream& stream, const AttentionShape& shape, const AttentionLayout& layout,
                             const AttentionBackward<bf16>& on) {
   if (shape.tokens() == 0) return;
+  check_keys(layout);
   by_head_dim(shape.head_dim, [&](auto width) {
     start(stream, query_gradient_kernel<width>,
           block_shape(shape, shape.seq - layout.first_query, shape.q_heads, sizeof(QueryTiles<width>)),

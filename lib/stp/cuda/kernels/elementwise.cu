@@ -175,4 +175,11 @@ void CudaKernels::run(Stream& stream, const kernel::SwigluBackward& k) {
   });
 }
 
+bool has_code_for_device() {
+  cudaFuncAttributes attributes{};
+  const bool found = cudaFuncGetAttributes(&attributes, address_of(fill_kernel)) == cudaSuccess;
+  static_cast<void>(cudaGetLastError());  // forgets a refusal
+  return found;
+}
+
 }  // namespace stp::cuda

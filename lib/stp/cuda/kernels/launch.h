@@ -25,6 +25,9 @@ size_t shared_limit(const void* kernel);
 /// The number of blocks of the kernel that the device runs at once.
 int resident_blocks(const void* kernel, int threads, size_t shared = 0);
 
+/// Whether these programs have machine code, or code to compile, for the current device (elementwise.cu).
+bool has_code_for_device();
+
 /// Calls CudaStream::launch() on a stream of the backend.
 void launch_on(Stream& stream, const void* kernel, std::function<void(cudaStream_t)> launch);
 

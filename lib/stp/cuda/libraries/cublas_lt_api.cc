@@ -1,14 +1,12 @@
 #include "stp/cuda/libraries/cublas_lt_api.h"
 
-#include <string>
-
 #include "stp/cuda/libraries/shared_library.h"
 
 namespace stp::cuda {
 namespace {
 
 CublasLtApi load() {
-  const SharedLibrary library("libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR));
+  const SharedLibrary library(kCublasLt);
   CublasLtApi api{};
   STP_TAKE_FUNCTION(api, library, cublasLtGetStatusName);
   STP_TAKE_FUNCTION(api, library, cublasLtCreate);

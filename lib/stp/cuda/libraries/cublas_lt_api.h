@@ -3,6 +3,8 @@
 
 #include <cublasLt.h>
 
+#include <string>
+
 #include "stp/cuda/cuda_check.h"
 
 namespace stp::cuda {
@@ -25,6 +27,9 @@ struct CublasLtApi {
   decltype(::cublasLtMatmulAlgoGetHeuristic)* cublasLtMatmulAlgoGetHeuristic;
   decltype(::cublasLtMatmul)* cublasLtMatmul;
 };
+
+/// The library's name for the loader.
+inline const std::string kCublasLt = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
 
 /// One table for all threads. Throws InputError if the library or a function is missing.
 const CublasLtApi& cublas_lt();

@@ -5,6 +5,7 @@
 #include <cudnn_frontend.h>
 
 #include <cmath>
+#include <cstdio>
 #include <map>
 #include <string>
 #include <tuple>
@@ -28,7 +29,7 @@ void check(fe::error_t error, const char* call) {
 
 // The graphs of one shape. They keep no pointer: each run binds tensors to their names.
 struct Graphs {
-  bool supported = false;
+  std::string refusal;  // "" if it is supported
   fe::graph::Graph forward, backward;
   size_t forward_workspace = 0, backward_workspace = 0;
 };
@@ -111,16 +112,21 @@ void describe_backward(fe::graph::Graph& graph, const AttentionShape& shape) {
   set_result(v_gradient, heads(kVGradient, shape, shape.kv_heads, columns));
 }
 
-// Builds a graph. False if cuDNN does not support it: this backend's own kernels then run.
-bool build(fe::graph::Graph& graph, cudnnHandle_t handle, size_t& workspace) {
-  if (graph.validate().is_bad() || graph.build_operation_graph(handle).is_bad() ||
-      graph.create_execution_plans({fe::HeurMode_t::A}).is_bad() || graph.check_support().is_bad() ||
-      graph.build_plans().is_bad())
-    return false;
+// The deterministic backward of older versions takes workspace for all scores; more than this is refused.
+constexpr int64_t kMostWorkspace = int64_t{1} << 30;
+
+// Builds a graph. Returns "", or why cuDNN does not support it: this backend's own kernels then run.
+std::string build(fe::graph::Graph& graph, cudnnHandle_t handle, size_t& workspace) {
   int64_t bytes = 0;
-  if (graph.get_workspace_size(bytes).is_bad()) return false;
+  fe::error_t error = graph.validate();
+  if (error.is_good()) error = graph.build_operation_graph(handle);
+  if (error.is_good()) error = graph.create_execution_plans({fe::HeurMode_t::A});
+  if (error.is_good()) error = graph.check_support();
+  if (error.is_good()) error = graph.build_plans();
+  if (error.is_good()) error = graph.get_workspace_size(bytes);
+  if (error.is_bad()) return error.get_message();
   workspace = static_cast<size_t>(bytes);
-  return true;
+  return bytes <= kMostWorkspace ? "" : "it needs " + std::to_string(bytes >> 20) + " MiB of workspace";
 }
 
 // cuDNN takes read-only tensors as mutable pointers, too.
@@ -137,7 +143,7 @@ class FrontendAttention : public CudnnAttention {
 
   bool supports(const AttentionShape& shape) override {
     if (shape.tokens() == 0) return false;
-    return graphs(shape).supported;
+    return graphs(shape).refusal.empty();
   }
   size_t forward_workspace(const AttentionShape& shape) override { return graphs(shape).forward_workspace; }
   size_t backward_workspace(const AttentionShape& shape) override { return graphs(shape).backward_workspace; }
@@ -175,8 +181,11 @@ class FrontendAttention : public CudnnAttention {
     auto made = std::make_unique<Graphs>();
     describe_forward(made->forward, shape);
     describe_backward(made->backward, shape);
-    made->supported = build(made->forward, handle_, made->forward_workspace) &&
-                      build(made->backward, handle_, made->backward_workspace);
+    made->refusal = build(made->forward, handle_, made->forward_workspace);
+    if (made->refusal.empty()) made->refusal = build(made->backward, handle_, made->backward_workspace);
+    if (!made->refusal.empty())
+      std::fprintf(stderr, "attention of %d tokens in heads of %d by our own kernels; cuDNN %zu: %s\n",
+                   shape.seq, shape.head_dim, cudnnGetVersion(), made->refusal.c_str());
     known = std::move(made);
     return *known;
   }
@@ -197,10 +206,10 @@ class FrontendAttention : public CudnnAttention {
 
 }  // namespace
 
-bool has_cudnn_attention() { return load_cudnn(); }
+std::string lack_of_cudnn_attention() { return load_cudnn(); }
 
 std::unique_ptr<CudnnAttention> make_cudnn_attention() {
-  if (!has_cudnn_attention()) return nullptr;
+  if (!lack_of_cudnn_attention().empty()) return nullptr;
   return std::make_unique<FrontendAttention>();
 }
 
@@ -210,7 +219,7 @@ std::unique_ptr<CudnnAttention> make_cudnn_attention() {
 
 namespace stp::cuda {
 
-bool has_cudnn_attention() { return false; }
+std::string lack_of_cudnn_attention() { return "this build has no headers of cudnn-frontend"; }
 std::unique_ptr<CudnnAttention> make_cudnn_attention() { return nullptr; }
 
 }  // namespace stp::cuda

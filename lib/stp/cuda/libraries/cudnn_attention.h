@@ -5,6 +5,7 @@
 #include <cuda_bf16.h>
 
 #include <memory>
+#include <string>
 
 #include "stp/device/attention_shape.h"
 #include "stp/device/stream.h"
@@ -31,8 +32,8 @@ class CudnnAttention {
                         __nv_bfloat16* qkv_gradient, void* workspace) = 0;
 };
 
-/// Whether make_cudnn_attention() would succeed. Opens no context.
-bool has_cudnn_attention();
+/// Why make_cudnn_attention() would give null; "" if it would not. Opens no context.
+std::string lack_of_cudnn_attention();
 /// Null if cudnn-frontend's headers were missing in the build, or cuDNN is missing. Throws CudaError.
 std::unique_ptr<CudnnAttention> make_cudnn_attention();
 

@@ -26,13 +26,13 @@ const SharedLibrary& cudnn() {
 
 }  // namespace
 
-bool load_cudnn() {
+std::string load_cudnn() {
   try {
     nvrtc();
     cudnn();
-    return true;
-  } catch (const InputError&) {
-    return false;
+    return "";
+  } catch (const InputError& error) {
+    return error.what();
   }
 }
 

@@ -3,10 +3,12 @@
 // loader's path, while the program contains the runtime.
 #pragma once
 
+#include <string>
+
 namespace stp::cuda {
 
-/// Loads both libraries once. Call it first; false if one is missing. cuDNN loads NVRTC by name and finds the
-/// one that is loaded.
-bool load_cudnn();
+/// Loads both libraries once. Call it first; returns the reason if one is missing, else "". cuDNN loads NVRTC
+/// by name and finds the one that is loaded.
+std::string load_cudnn();
 
 }  // namespace stp::cuda

@@ -1,6 +1,7 @@
 #include "stp/cuda/libraries/gemm.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <stdexcept>
 #include <string>
@@ -55,7 +56,7 @@ Descriptor make_descriptor(const GemmShape& shape, int multiprocessors) {
   return descriptor;
 }
 
-Preference make_preference(size_t workspace_bytes) {
+Preference make_preference(size_t workspace_bytes, const GemmAlignment& alignment) {
   cublasLtMatmulPreference_t made = nullptr;
   STP_CUBLAS(cublasLtMatmulPreferenceCreate(&made));
   Preference preference(made);
@@ -65,7 +66,19 @@ Preference make_preference(size_t workspace_bytes) {
   const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   STP_CUBLAS(cublasLtMatmulPreferenceSetAttribute(made, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                                                   &reductions, sizeof reductions));
+  // The library's matrices a and b are our b and a: it reads column-major.
+  for (const auto& [attribute, bytes] : {std::pair(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment.b),
+                                         std::pair(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment.a),
+                                         std::pair(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment.c),
+                                         std::pair(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment.c)})
+    STP_CUBLAS(cublasLtMatmulPreferenceSetAttribute(made, attribute, &bytes, sizeof bytes));
   return preference;
+}
+
+uint32_t alignment_of(const void* pointer) {
+  const auto address =
+      reinterpret_cast<uintptr_t>(pointer);  // NOLINT(cppcoreguidelines-pro-type-reinterpret-cast)
+  return uint32_t{1} << std::min(std::countr_zero(address), 8);
 }
 
 std::string words(const GemmProblem& problem) {
@@ -117,14 +130,15 @@ Gemm::~Gemm() {
 }
 
 Gemm::Call Gemm::prepare(Stream& stream, const GemmProblem& problem, const GemmOperands& operands) {
-  std::unique_ptr<Plan>& plan = plans_[problem];
-  if (!plan) plan = make_plan(stream, problem, operands);
+  const GemmAlignment alignment{alignment_of(operands.a), alignment_of(operands.b), alignment_of(operands.c)};
+  std::unique_ptr<Plan>& plan = plans_[{problem, alignment.a, alignment.b, alignment.c}];
+  if (!plan) plan = make_plan(stream, problem, alignment, operands);
   const size_t bytes = plan->chosen.workspaceSize;
   return {plan.get(), &plan->chosen.algo, operands, device_.scratch(stream, bytes), bytes};
 }
 
 std::unique_ptr<Gemm::Plan> Gemm::make_plan(Stream& stream, const GemmProblem& problem,
-                                            const GemmOperands& operands) {
+                                            const GemmAlignment& alignment, const GemmOperands& operands) {
   const auto& [ta, tb, m, n, k] = problem.shape;
   auto plan = std::make_unique<Plan>(Plan{handle_,
                                           make_descriptor(problem.shape, options_.multiprocessors),
@@ -132,7 +146,7 @@ std::unique_ptr<Gemm::Plan> Gemm::make_plan(Stream& stream, const GemmProblem& p
                                           make_layout(problem.type, tb ? n : k, tb ? k : n),
                                           make_layout(problem.c_type, m, n),
                                           {}});
-  const Candidates candidates = find(problem, *plan);
+  const Candidates candidates = find(problem, alignment, *plan);
   plan->chosen = candidates.size() == 1
                      ? candidates.front()
                      : candidates[fastest(cuda_stream(stream), *plan, problem, operands, candidates)];
@@ -140,8 +154,9 @@ std::unique_ptr<Gemm::Plan> Gemm::make_plan(Stream& stream, const GemmProblem& p
 }
 
 // The library's candidates, best first by its own estimate.
-Gemm::Candidates Gemm::find(const GemmProblem& problem, const Plan& plan) const {
-  const Preference preference = make_preference(most_workspace_);
+Gemm::Candidates Gemm::find(const GemmProblem& problem, const GemmAlignment& alignment,
+                            const Plan& plan) const {
+  const Preference preference = make_preference(most_workspace_, alignment);
   Candidates found(options_.time_candidates ? kMostCandidates : 1);
   int count = 0;
   const CublasLtApi& library = cublas_lt();

@@ -32,6 +32,11 @@ struct GemmOperands {
   void* c;
 };
 
+/// Bytes that each operand's address is a multiple of, at most 256: kernels differ in what they need.
+struct GemmAlignment {
+  uint32_t a, b, c;
+};
+
 class Gemm {
  public:
   struct Plan;
@@ -60,8 +65,10 @@ class Gemm {
  private:
   using Candidates = std::vector<cublasLtMatmulHeuristicResult_t>;
 
-  std::unique_ptr<Plan> make_plan(Stream& stream, const GemmProblem& problem, const GemmOperands& operands);
-  [[nodiscard]] Candidates find(const GemmProblem& problem, const Plan& plan) const;
+  std::unique_ptr<Plan> make_plan(Stream& stream, const GemmProblem& problem, const GemmAlignment& alignment,
+                                  const GemmOperands& operands);
+  [[nodiscard]] Candidates find(const GemmProblem& problem, const GemmAlignment& alignment,
+                                const Plan& plan) const;
   size_t fastest(CudaStream& stream, const Plan& plan, const GemmProblem& problem, GemmOperands operands,
                  const Candidates& candidates);
 
@@ -69,7 +76,8 @@ class Gemm {
   const GemmOptions options_;
   cublasLtHandle_t handle_ = nullptr;
   size_t most_workspace_ = 0;  // bytes
-  std::map<GemmProblem, std::unique_ptr<Plan>> plans_;
+  std::map<std::tuple<GemmProblem, uint32_t, uint32_t, uint32_t>, std::unique_ptr<Plan>>
+      plans_;  // by alignment, too
 };
 
 }  // namespace stp::cuda

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <random>
 #include <string>
@@ -24,6 +25,18 @@ using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
+// Memory as the device has it: kernels are chosen by alignment.
+template <typename T>
+struct Aligned {
+  using value_type = T;
+  T* allocate(size_t count) { return static_cast<T*>(operator new(count * sizeof(T), kBytes)); }
+  void deallocate(T* at, size_t) { operator delete(at, kBytes); }
+  bool operator==(const Aligned&) const = default;
+  static constexpr std::align_val_t kBytes{256};
+};
+template <typename T>
+using Numbers = std::vector<T, Aligned<T>>;
+
 class Gemms : public testing_support::CudaOnHost {
  protected:
   Gemms() {
@@ -40,8 +53,8 @@ class Gemms : public testing_support::CudaOnHost {
     stream().give(gemm.prepare(stream(), problem, operands));
   }
   template <typename T>
-  std::vector<T> numbers(int64_t count) {
-    std::vector<T> all(count);
+  Numbers<T> numbers(int64_t count) {
+    Numbers<T> all(count);
     for (T& each : all) each = T(static_cast<float>(static_cast<int>(random() % 17) - 8) / 4);
     return all;
   }
@@ -51,8 +64,7 @@ class Gemms : public testing_support::CudaOnHost {
   void expect_gemm(Gemm& gemm, const GemmProblem& problem, float alpha, float beta) {
     const auto [ta, tb, m, n, k] = problem.shape;
     const auto a = numbers<T>(m * k), b = numbers<T>(k * n);
-    std::vector<C> c = numbers<C>(m * n);
-    std::vector<C> expected = c;
+    Numbers<C> c = numbers<C>(m * n), expected = c;
     for (int64_t i = 0; i < m; ++i)
       for (int64_t j = 0; j < n; ++j) {
         double sum = 0;
@@ -104,6 +116,22 @@ TEST_F(Gemms, AreAddedToFloatsThatAreThere) {
     run(gemm, problem_of(2, 2, 2, DType::bf16, DType::f32), {1, 1, a.data(), b.data(), c.data()});
   device().synchronize();
   EXPECT_THAT(c, ElementsAre(1003, 2003, 3003, 4003));
+}
+
+// cuBLASLt takes 256 bytes for granted, where a view of rows may begin anywhere.
+TEST_F(Gemms, AskForKernelsThatTakeTheirAddresses) {
+  alignas(256) std::array<Bfloat16, 256> memory{};
+  Gemm gemm(device(), {});
+  const auto run_at = [&](size_t a, size_t b, size_t c) {
+    run(gemm, problem_of(2, 2, 2), {1, 0, memory.data() + a, memory.data() + b, memory.data() + c});
+    device().synchronize();
+    return fake_cublas_lt::state().questions.back().alignments;
+  };
+  EXPECT_THAT(run_at(0, 128, 192), ElementsAre(256, 256, 128, 128));  // the library's a is our b
+  EXPECT_THAT(run_at(8, 4, 2), ElementsAre(8, 16, 4, 4));
+  EXPECT_EQ(fake_cublas_lt::state().questions.size(), 2U);
+  run_at(8, 4, 2);
+  EXPECT_EQ(fake_cublas_lt::state().questions.size(), 2U);
 }
 
 TEST_F(Gemms, AskOnceForEveryProblem) {

@@ -1,6 +1,7 @@
 #include "stp/cuda/libraries/shared_library.h"
 
 #include <dlfcn.h>
+#include <link.h>
 
 #include <sstream>
 #include <utility>
@@ -33,8 +34,15 @@ SharedLibrary::SharedLibrary(std::string soname) : soname_(std::move(soname)) {
   throw InputError(soname_, "", problem, kRemedy);
 }
 
+std::string SharedLibrary::path() const {
+  const link_map* map = nullptr;
+  return dlinfo(handle_, RTLD_DI_LINKMAP, static_cast<void*>(&map)) == 0 ? map->l_name : soname_;
+}
+
+void* SharedLibrary::symbol_or_null(const char* name) const { return dlsym(handle_, name); }
+
 void* SharedLibrary::symbol(const char* name) const {
-  void* const found = dlsym(handle_, name);
+  void* const found = symbol_or_null(name);
   if (found == nullptr)
     throw InputError(soname_, name, "no such function (" + last_error() + ")",
                      "use the version of the library that this was built for, or a newer one");

@@ -21,7 +21,7 @@ static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 1), "NCCL 2.19 or later i
   use(ncclCommFinalize) use(ncclCommDestroy) use(ncclCommAbort) \
   use(ncclGroupStart) use(ncclGroupEnd) \
   use(ncclAllReduce) use(ncclAllGather) use(ncclReduceScatter) use(ncclSend) use(ncclRecv) \
-  use(ncclMemAlloc) use(ncclMemFree) STP_NCCL_WINDOW_FUNCTIONS(use)
+  use(ncclMemAlloc) use(ncclMemFree)
 // clang-format on
 
 namespace stp::cuda {
@@ -29,6 +29,7 @@ namespace stp::cuda {
 struct NcclApi {
 #define STP_NCCL_MEMBER(name) decltype(::name)* name;  // NOLINT(bugprone-macro-parentheses): a declaration
   STP_NCCL_FUNCTIONS(STP_NCCL_MEMBER)
+  STP_NCCL_WINDOW_FUNCTIONS(STP_NCCL_MEMBER)  // null where the library is older than the headers
 #undef STP_NCCL_MEMBER
 };
 

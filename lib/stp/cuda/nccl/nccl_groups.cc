@@ -297,17 +297,18 @@ void NcclGroups::finish() {
 #endif
     results.push_back(nccl().ncclCommFinalize(comm->handle));
   }
-  for (size_t i = 0; i < comms_.size(); ++i) settle(*comms_[i], comms_[i]->latest, results[i]);
+  for (size_t i = 0; i < comms_.size(); ++i) {
+    settle(*comms_[i], comms_[i]->latest, results[i]);
+    // Before the communicator is destroyed, which NCCL may still do when the call has returned.
+    if (comms_[i]->window != nullptr) static_cast<void>(nccl().ncclMemFree(comms_[i]->window));
+  }
   const std::vector<std::unique_ptr<NcclComm>> ended = std::move(comms_);
   comms_.clear();
-  for (const auto& comm : ended) {
-    check(nccl().ncclCommDestroy(comm->handle), nullptr, comm->latest);
-    if (comm->window != nullptr) static_cast<void>(nccl().ncclMemFree(comm->window));
-  }
+  for (const auto& comm : ended) check(nccl().ncclCommDestroy(comm->handle), nullptr, comm->latest);
 }
 
 // Aborts all together if NCCL can: the abort of one may wait for a kernel of another. Errors of abandoned
-// communicators are ignored.
+// communicators are ignored. Windows stay: a kernel may still use one, and the process ends soon.
 void NcclGroups::abort() {
   if (comms_.empty()) return;
   const std::future<void> ended = std::async(std::launch::async, [this] {
@@ -316,8 +317,6 @@ void NcclGroups::abort() {
     if (grouped) static_cast<void>(nccl().ncclGroupStart());
     for (const auto& comm : comms_) static_cast<void>(nccl().ncclCommAbort(comm->handle));
     if (grouped) static_cast<void>(nccl().ncclGroupEnd());
-    for (const auto& comm : comms_)
-      if (comm->window != nullptr) static_cast<void>(nccl().ncclMemFree(comm->window));
   });
   if (ended.wait_for(run_.guard.deadline()) == std::future_status::ready) return;
   std::fprintf(stderr, "NCCL does not return from ending its communicators; the process is ended. %s\n",

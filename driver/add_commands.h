@@ -1,0 +1,17 @@
+// The commands of `stp`, their options and their help.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "commands.h"
+
+namespace stp {
+
+/// Adds all commands. Those that end with an exit code of their own set `status`.
+void add_commands(CLI::App& app, const Arguments& argv, int& status);
+
+/// The words for a command that `app` does not have.
+std::string unknown_command(const CLI::App& app, const std::string& word);
+
+}  // namespace stp

@@ -1,0 +1,129 @@
+#include "stp/device/self_check.h"
+
+#include <cstring>
+
+#include "stp/device/bfloat16.h"
+#include "stp/device/kernels.h"
+
+namespace stp {
+namespace {
+
+template <typename Use>
+void with_type(DType type, Use use) {
+  if (type == DType::bf16) return use(Bfloat16());
+  if (type == DType::f64) return use(0.0);
+  use(0.0F);
+}
+
+class Bench {
+ public:
+  Bench(Backend& backend, DType type)
+      : device_(backend.device(0)),
+        type_(type),
+        stream_(device_.make_stream("check", StreamPriority::compute)) {}
+  ~Bench() {
+    for (Tensor& tensor : made_) device_.release(*stream_, tensor);
+  }
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
+
+  Tensor zeros(int64_t rows, int64_t columns, DType type) {
+    made_.push_back(device_.allocate(*stream_, MemoryKind::working, type, rows, columns));
+    upload(made_.back(), std::vector<float>(static_cast<size_t>(rows * columns)));
+    return made_.back();
+  }
+  Tensor zeros(int64_t rows, int64_t columns) { return zeros(rows, columns, type_); }
+  void upload(const Tensor& tensor, const std::vector<float>& values) {
+    std::vector<std::byte> bytes(tensor.bytes());
+    with_type(tensor.type, [&](auto zero) {
+      for (size_t i = 0; i < values.size(); ++i) {
+        const auto element = static_cast<decltype(zero)>(values[i]);
+        std::memcpy(bytes.data() + i * sizeof element, &element, sizeof element);
+      }
+    });
+    device_.upload(*stream_, tensor, bytes);
+  }
+  std::vector<float> values(const Tensor& tensor) {
+    std::vector<std::byte> bytes(tensor.bytes());
+    device_.download(*stream_, tensor, bytes);
+    device_.synchronize();
+    std::vector<float> all(static_cast<size_t>(tensor.elements()));
+    with_type(tensor.type, [&](auto element) {
+      for (size_t i = 0; i < all.size(); ++i) {
+        std::memcpy(&element, bytes.data() + i * sizeof element, sizeof element);
+        all[i] = static_cast<float>(element);
+      }
+    });
+    return all;
+  }
+  template <typename Kernel>
+  std::vector<float> run(const Kernel& kernel, const Tensor& result) {
+    device_.kernels().issue(*stream_, kernel);
+    return values(result);
+  }
+
+ private:
+  Device& device_;
+  const DType type_;
+  const std::unique_ptr<Stream> stream_;
+  std::vector<Tensor> made_;
+};
+
+// −2 to 2, with a period that no size here divides.
+std::vector<float> integers(int64_t count, int period) {
+  std::vector<float> all(static_cast<size_t>(count));
+  for (size_t i = 0; i < all.size(); ++i)
+    all[i] = static_cast<float>(static_cast<int>(i * 7 % static_cast<size_t>(period)) % 5 - 2);
+  return all;
+}
+
+Finding found(const std::string& what, bool right, bool same) {
+  const auto state = right && same ? Finding::State::works : Finding::State::missing;
+  return {what, state,
+          !right ? "gives wrong numbers; do not trust this device"
+          : same ? "right, and the same bits twice"
+                 : "gives other bits each time; runs cannot be compared"};
+}
+
+Finding gemm(Backend& backend, DType type) {
+  constexpr int64_t kSize = 48;
+  Bench bench(backend, type);
+  const std::vector<float> left = integers(kSize * kSize, 31), right = integers(kSize * kSize, 37);
+  const Tensor a = bench.zeros(kSize, kSize), b = bench.zeros(kSize, kSize), c = bench.zeros(kSize, kSize);
+  bench.upload(a, left);
+  bench.upload(b, right);
+  const kernel::Gemm product{.a = a, .b = b, .beta = 0, .c = c};
+  const std::vector<float> once = bench.run(product, c), twice = bench.run(product, c);
+  bool exact = true;
+  for (int64_t i = 0; i < kSize; ++i)
+    for (int64_t j = 0; j < kSize; ++j) {
+      float sum = 0;
+      for (int64_t k = 0; k < kSize; ++k) sum += left[i * kSize + k] * right[k * kSize + j];
+      exact = exact && once[i * kSize + j] == sum;  // at most 192: exact in bf16
+    }
+  return found("GEMM in " + to_string(type), exact, once == twice);
+}
+
+Finding attention(Backend& backend, DType type) {
+  const AttentionShape shape{.batch = 1, .seq = 96, .q_heads = 2, .kv_heads = 1, .head_dim = 64};
+  Bench bench(backend, type);
+  const Tensor qkv = bench.zeros(shape.tokens(), shape.qkv_columns()),
+               out = bench.zeros(shape.tokens(), shape.q_columns()),
+               log_sum_exp = bench.zeros(shape.tokens(), shape.q_heads, statistics_type(type));
+  const std::vector<float> values = integers(qkv.elements(), 41);
+  bench.upload(qkv, values);
+  const kernel::AttentionForward forward{.shape = shape, .qkv = qkv, .out = out, .log_sum_exp = log_sum_exp};
+  const std::vector<float> once = bench.run(forward, out), twice = bench.run(forward, out);
+  bool right = true;
+  const int64_t v = shape.q_columns() + shape.kv_columns();
+  for (int64_t i = 0; i < shape.q_columns(); ++i) right = right && once[i] == values[v + i % shape.head_dim];
+  return found("attention in " + to_string(type), right, once == twice);
+}
+
+}  // namespace
+
+std::vector<Finding> self_check(Backend& backend, DType type) {
+  return {gemm(backend, type), attention(backend, type)};
+}
+
+}  // namespace stp
