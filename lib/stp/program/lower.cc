@@ -426,7 +426,7 @@ class Lowerer {
   UnitOps units_{lowering_, b_};
   StepOps step_{lowering_, b_};
   OffloadOps offload_{b_};
-  SendWaits sends_{lowering_.release};
+  SendWaits sends_{lowering_.release, schedule().chunks()};
   std::array<std::vector<std::vector<Segment>>, 4> chains_;  // by pass and stage
   std::map<std::pair<const std::vector<Segment>*, const std::vector<Segment>*>, std::vector<BraidStep>>
       braids_;  // by the two chains

@@ -21,8 +21,9 @@ enum class Release {
   blocking,  // `released`, and a block of only weight gradients waits for these sends, too
   megatron,  // Megatron-Core to 0.17, overlap_p2p_comm: `block`; a block waits for the sends of the block
              // before it if both are forwards or both backwards (warm-up, flush), else for those of the third
-             // block before it. Blocks of only weight gradients wait for none and do not count
-  megatron_0_18,     // from 0.18: a backward also waits for the sends of the forward before it
+             // block before it. Blocks of only weight gradients wait for none and do not count. With one
+             // chunk a rank as megatron_batched
+  megatron_0_18,  // from 0.18: with more chunks a backward also waits for the sends of the forward before it
   megatron_batched,  // batch_p2p_comm: as `blocking`
 };
 
