@@ -218,9 +218,13 @@ void add_exchanges(const Job& job, const HardwareProfile& profile, const Groups&
 
 void add_collectives(const Job& job, const HardwareProfile& profile, const Groups& groups, CostTable& table) {
   // The vocabulary is divided: the loss reduces its maximum, the target's logit and the sum of exponentials,
-  // each fp32 per token. The all-reduce of the head's input gradient hides behind its weight gradient, which
-  // is larger.
-  table.at(Unit::head, UnitPass::F) += 3 * groups.tensor_all_reduce(4 * job.shape.tokens());
+  // each fp32 per token; Transformer Engine's gathers all three from each rank at once
+  // (pytorch/cross_entropy.py). The all-reduce of the head's input gradient hides behind its weight gradient,
+  // which is larger.
+  const double of_loss = kFp32 * job.shape.tokens();
+  table.at(Unit::head, UnitPass::F) += uses_transformer_engine(job.implementation)
+                                           ? groups.tensor_half_all_reduce(3 * of_loss * job.strategy().tp)
+                                           : 3 * groups.tensor_all_reduce(of_loss);
   const double bytes = hidden_bytes(job.model, job.shape);
   if (job.strategy().sequence_parallel) {
     table.reduce_scatter = table.all_gather = groups.tensor_half_all_reduce(bytes);
@@ -290,18 +294,21 @@ void add_optimizer(const Job& job, const HardwareProfile& profile,
 }
 
 // The effects of the collectives of gradients and weights on what runs beside them. GEMMs lose the SMs of
-// their kernels; as this is small, the optimizer's op has the time that they lose.
+// their kernels; as this is small, the optimizer's op has the time that they lose. Nothing runs beside those
+// at the step's ends: the first gather and the last reduction of the chunk that the first F and the last B
+// belong to, both of its last bucket.
 void add_beside_reductions(const Job& job, const HardwareProfile& profile, const Placement& placement,
                            CostTable& table) {
   for (int stage = 0; stage < placement.stages(); ++stage) {
     const int rank = placement.rank_of(stage);
-    const auto sum = [](const std::vector<double>& all) {
-      return std::accumulate(all.begin(), all.end(), 0.0);
+    const bool of_first_chunk = stage == placement.stage(rank, 0);
+    const auto sum = [&](const std::vector<double>& all) {
+      return std::accumulate(all.begin(), all.end() - (of_first_chunk ? 1 : 0), 0.0);
     };
     const double busy = job.strategy().zero
                             ? sum(table.gradient_scatter[stage]) + sum(table.weight_gather[stage])
                             : sum(table.gradient_reduce[stage]);
-    if (job.recipe.gathers_in_step && stage < job.strategy().pp) {
+    if (job.recipe.gathers_in_step && of_first_chunk) {
       // The first chunk's gather runs beside the step of the others.
       double hidden = table.optimizer[rank] * (placement.chunks() - 1) / placement.chunks();
       for (double& gather : table.weight_gather[stage]) {

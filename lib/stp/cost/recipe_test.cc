@@ -110,8 +110,8 @@ TEST(StepTime, HasWhatReductionsTakeFromGemmsAndHidesTheFirstChunksGather) {
   const CostTable with = table_of_loop(j, profile);
   profile.reduction_sms = 0;
   const CostTable without = table_of_loop(j, profile);
-  double busy = 0;
-  for (int stage = 1; stage < 20; stage += 4)
+  double busy = 0;  // of all but the first chunk, whose collectives are exposed
+  for (int stage = 5; stage < 20; stage += 4)
     busy += with.gradient_scatter[stage][0] + with.weight_gather[stage][0];
   EXPECT_NEAR(with.optimizer[1] - without.optimizer[1], busy * 16 / 132, 1e-12);
   Job plain = j;
@@ -121,7 +121,7 @@ TEST(StepTime, HasWhatReductionsTakeFromGemmsAndHidesTheFirstChunksGather) {
   profile.reduction_sms = 0;
   const CostTable plain_without = table_of_loop(plain, profile);
   busy = 0;
-  for (int stage = 1; stage < 20; stage += 4) busy += plain_without.gradient_reduce[stage][0];
+  for (int stage = 5; stage < 20; stage += 4) busy += plain_without.gradient_reduce[stage][0];
   EXPECT_NEAR(of_plain - plain_without.optimizer[1], busy * 16 / 132, 1e-12);
   Job hidden = j;
   hidden.recipe.gathers_in_step = true;
@@ -132,6 +132,37 @@ TEST(StepTime, HasWhatReductionsTakeFromGemmsAndHidesTheFirstChunksGather) {
         table.weight_gather[stage][0],
         stage < 4 ? std::max(0.0, without.weight_gather[stage][0] - step) : without.weight_gather[stage][0]);
   }
+}
+
+// Of a first chunk in buckets only the last one's is exposed, as in Megatron-Core without pipeline.
+TEST(StepTime, HasWhatReductionsOfAllBucketsButTheLastTake) {
+  HardwareProfile profile = h100();
+  const Job j = job("llama3-8b", {8192, 1, {.dp = 8, .zero = true}}, 1, Implementation::megatron_te);
+  const std::vector<Bucket> buckets{{{}, 2e9}, {{}, 3e9}, {{}, 1e9}};
+  const auto table = [&] { return hardware_cost_table(j, profile, {32}, Placement::loop(1, 1), buckets); };
+  const CostTable with = table();
+  profile.reduction_sms = 0;
+  const double busy = with.gradient_scatter[0][0] + with.gradient_scatter[0][1] + with.weight_gather[0][0] +
+                      with.weight_gather[0][1];
+  EXPECT_NEAR(with.optimizer[0] - table().optimizer[0], busy * 16 / 132, 1e-12);
+}
+
+// One all-gather of three fp32 numbers a token from each of four ranks; other losses all-reduce each of them.
+TEST(LossOfTransformerEngine, GathersThreeNumbersATokenAtOnce) {
+  HardwareProfile profile = h100();
+  profile.all_reduce_measured.clear();
+  Job j = recipe_job();
+  const auto head = [&] { return table_of_loop(j, profile).at(Unit::head, UnitPass::F); };
+  double before = head();
+  profile.all_reduce_bus_bytes_per_s /= 2;
+  EXPECT_NEAR(head() - before, 3 * 4.0 * 4096 * 3 / 367e9, 1e-12);  // from three others
+  before = head();
+  profile.all_reduce_latency_s += 1;
+  EXPECT_NEAR(head() - before, 1, 1e-9);
+  j.implementation = Implementation::megatron;
+  before = head();
+  profile.all_reduce_latency_s += 1;
+  EXPECT_NEAR(head() - before, 3, 1e-9);
 }
 
 TEST(SpreadOfGpus, SlowsComputeByTheSlowestOfAll) {

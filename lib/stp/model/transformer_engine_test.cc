@@ -137,6 +137,19 @@ TEST(TransformerEngine, MovesAndLaunchesWhatItsFusedKernelsDo) {
   }
 }
 
+// Without a rotary embedding q, k and v stay where the GEMM wrote them: six kernels less than with one.
+TEST(TransformerEngine, LaunchesNothingForLearnedPositions) {
+  ModelConfig gpt = model("gpt-175b"), rotary = gpt;
+  gpt.family = Family::gpt;
+  rotary.family = Family::qwen2;
+  const Shape shape{2048, 1, {.tp = 4, .sequence_parallel = true}};
+  const auto kernels = [&](const ModelConfig& of, UnitPass pass) {
+    return work(of, shape, kTe, Unit::attn, pass).kernels;
+  };
+  EXPECT_EQ(kernels(rotary, UnitPass::F) - kernels(gpt, UnitPass::F), 3);  // q needs no copy in either
+  EXPECT_EQ(kernels(rotary, UnitPass::I) - kernels(gpt, UnitPass::I), 2);
+}
+
 TEST(TransformerEngine, CopiesTheNormsOutputIntoTheBuffersOfAnOverlap) {
   const ModelConfig m = model("llama3-70b");
   Shape shape{8192, 1, {.tp = 4, .sequence_parallel = true}};
