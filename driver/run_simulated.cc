@@ -67,6 +67,7 @@ Lowering lowering_of(const Experiment& experiment) {
           .strategy = experiment.strategy,
           .data_parallel = replicas > 1,
           .buckets = of_model ? bucket_rule(experiment, *model_of(experiment)) : BucketRule{},
+          .one_bucket_of_several_chunks = experiment.hardware && experiment.hardware->recipe.gathers_in_step,
           .embedding = of_model,
           .tied = experiment.hardware && experiment.hardware->model.tied(),
           .vision_layers = has_encoder(experiment) ? model_of(experiment)->vision.layers : 0};

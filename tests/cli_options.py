@@ -415,6 +415,14 @@ class Configurations(CommandLine):
             memory = 85.5 - row["memory_margin_gb"] + margin
             [other], _ = self.simulated(changed(base, recipe=recipe, cluster_values={"memory_gb": memory}))
             self.assertEqual(other["fits"], word)
+        # The first of several chunks, gathered beside the step, is one bucket of any size.
+        def step(**fields):
+            chunks = fields.pop("chunks", 2)
+            return self.simulated(changed(base, schedules=["1f1b-i" if chunks > 1 else "1f1b"], recipe=fields))[0][0]["step_time_s"]
+
+        self.assertNotEqual(step(bucket_parameters=3e7), step(bucket_parameters=1e9))
+        self.assertEqual(step(bucket_parameters=3e7, gathers_in_step=True), step(bucket_parameters=1e9, gathers_in_step=True))
+        self.assertEqual(step(bucket_parameters=3e7, gathers_in_step=True, chunks=1), step(bucket_parameters=3e7, chunks=1))
         [other], _ = self.simulated(HARDWARE)
         self.assertEqual(other["fits"], "yes" if other["memory_margin_gb"] >= 0 else "no")
         self.assertNotIn("fixed", other["ranks"][0]["memory_bytes"])

@@ -23,7 +23,8 @@ Program begun(Schedule schedule, const std::vector<int>& layers_per_stage, const
   program.strategy = lowering.strategy;
   program.strategy.zero = lowering.data_parallel && lowering.strategy.zero;
   program.vision_layers = lowering.vision_layers;
-  if (lowering.data_parallel)
+  const bool whole = lowering.one_bucket_of_several_chunks && program.schedule.chunks() > 1;
+  if (lowering.data_parallel && !whole)
     program.first_buckets = fill_buckets(
         units_of_chunk(layers_per_stage.front(),
                        {lowering.embedding, layers_per_stage.size() == 1, lowering.vision_layers}),

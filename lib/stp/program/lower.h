@@ -41,10 +41,11 @@ struct Lowering {
   bool data_parallel = false;  // each chunk's gradients are reduced after its last backward; for several
                                // replicas
   BucketRule buckets;          // for the first virtual stage, with `data_parallel`
-  bool embedding = false;      // the first virtual stage has an embedding unit
-  bool tied = false;           // the last virtual stage shares the embedding's weights; the two gradients are
-                               // summed
-  int vision_layers = 0;       // layers of the vision encoder on the first virtual stage; 0: none
+  bool one_bucket_of_several_chunks = false;  // no buckets if a rank has more than one chunk
+  bool embedding = false;                     // the first virtual stage has an embedding unit
+  bool tied = false;      // the last virtual stage shares the embedding's weights; the two gradients are
+                          // summed
+  int vision_layers = 0;  // layers of the vision encoder on the first virtual stage; 0: none
 };
 
 /// The largest number of ops that a Program may have.
