@@ -212,6 +212,22 @@ TEST(WorkingBytes, AreUserBuffersAndTheBackwardsTemporaries) {
   EXPECT_EQ(working_bytes(1e9, plain, true).beside(0), 0);
 }
 
+// A loss that hands on an fp32 gradient leaves a bf16 one to be made. The embedding's gradient of all its
+// rows needs memory that its own stage's tensors have left.
+TEST(WorkingBytes, AreThoseOfTheHeadOrTheEmbeddingIfTheseAreMore) {
+  Job j = recipe_job();
+  const double hidden = 2.0 * 4096 * 8192, logits = 2.0 * 4096 * 128256 / 4, mlp = 2.0 * 4096 * 3 * 28672 / 4,
+               table = 2.0 * 128256 * 8192 / 4;
+  EXPECT_DOUBLE_EQ(working_bytes(0, j, true, 0).in_backward, hidden + table);
+  EXPECT_DOUBLE_EQ(working_bytes(0, j, true, 3e8).in_backward, hidden + table - 3e8);
+  EXPECT_DOUBLE_EQ(working_bytes(0, j, true, 1e9).in_backward, mlp);
+  j.implementation = Implementation::megatron_te_2_18;
+  EXPECT_DOUBLE_EQ(working_bytes(0, j, true, 1e9).in_backward, hidden + logits);
+  EXPECT_DOUBLE_EQ(working_bytes(0, j, false, 1e9).in_backward, mlp);
+  j.implementation = Implementation::megatron;
+  EXPECT_EQ(working_bytes(0, j, true, 0).in_backward, 0);
+}
+
 // bf16 weights and gradients, 12, 10 or 6 bytes over dp · cp.
 TEST(ParameterBytes, OfRecipesAreFourAndASharedState) {
   Job j = recipe_job();
