@@ -66,6 +66,11 @@ std::string word_of(Choice choice, const Choices& choices) {
   return "";
 }
 
+inline std::string word_of(const Recompute& recompute) {
+  if (recompute.first > 0) return "block-" + std::to_string(recompute.first);
+  return recompute == kLayernorm ? "layernorm" : word_of(recompute, kRecomputes);
+}
+
 template <typename Choice, typename Choices>
 Choice choose(JsonInput& input, const std::string& key, Choice fallback, const Choices& choices) {
   const std::string word = input.string_or(key, word_of(fallback, choices));

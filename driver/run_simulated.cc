@@ -315,7 +315,7 @@ Configuration configuration_of(const Experiment& experiment, const Program& prog
   configuration.merge_backward = experiment.merge_backward;
   configuration.freed_at = word_of(experiment.freed_at_I, kFreedAt);
   if (!experiment.unit_costs) {
-    configuration.recompute = word_of(experiment.strategy.recompute, kRecomputes);
+    configuration.recompute = word_of(experiment.strategy.recompute);
     configuration.tp_overlap = word_of(experiment.strategy.tp_overlap, kTpOverlaps);
   }
   return configuration;

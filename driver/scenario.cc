@@ -167,7 +167,7 @@ json to_json(const Experiment& experiment) {
     value["costs"] = {{"unit", *experiment.unit_costs_as_read}};
   } else {
     value["sequence_parallel"] = experiment.strategy.sequence_parallel;
-    value["recompute"] = word_of(experiment.strategy.recompute, kRecomputes);
+    value["recompute"] = word_of(experiment.strategy.recompute);
     value["tp_overlap"] = word_of(experiment.strategy.tp_overlap, kTpOverlaps);
   }
   if (experiment.run) value.update(to_json(*experiment.run));

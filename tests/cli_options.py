@@ -427,6 +427,23 @@ class Configurations(CommandLine):
         self.assertEqual(other["fits"], "yes" if other["memory_margin_gb"] >= 0 else "no")
         self.assertNotIn("fixed", other["ranks"][0]["memory_bytes"])
 
+    def test_recomputation_by_megatrons_names(self):
+        """Transformer Engine has no norm of its own to recompute. Of a chunk's layers the first 3 keep only their inputs."""
+        base = changed(HARDWARE, implementation="megatron-te", parallel={"tp": 4, "pp": 4}, schedules=["1f1b"])
+        rows = {}
+        for word in ("none", "core_attn", "selective", "layernorm", "block-3", "full"):
+            [rows[word]], [stored] = self.simulated(changed(base, recompute=word))
+            self.assertEqual(stored["recompute"], "selective" if word == "core_attn" else word)
+        for same, other in (("core_attn", "selective"), ("layernorm", "none")):
+            for field in ("step_time_s", "peak_memory_gb"):
+                self.assertEqual(rows[same][field], rows[other][field])
+        for less, more in (("none", "block-3"), ("block-3", "full")):
+            self.assertLess(rows[less]["step_time_s"], rows[more]["step_time_s"])
+            self.assertGreater(rows[less]["peak_memory_gb"], rows[more]["peak_memory_gb"])
+        [norms], _ = self.simulated(changed(base, recompute="layernorm", implementation="suite"))
+        [none], _ = self.simulated(changed(base, implementation="suite"))
+        self.assertLess(norms["peak_memory_gb"], none["peak_memory_gb"])
+
     def test_global_batch(self):
         base = changed(HARDWARE, microbatches=None, microbatch_size=2, parallel={"tp": 4, "pp": 4, "dp": 3})
         rows, configurations = self.simulated(changed(base, global_batch=[48, 96]))

@@ -294,7 +294,9 @@ PassCosts pass_costs(const CostTable& table, double layers, const Lowering& lowe
     return sum;
   };
   costs.F = layers * (both(UnitPass::F) + collectives(UnitPass::F));
-  costs.I = layers * (both(UnitPass::I) + collectives(UnitPass::I)) + (table.recomputed ? costs.F : 0);
+  costs.I = layers * (both(UnitPass::I) + collectives(UnitPass::I));
+  if (layers > 0)
+    costs.I += costs.F * lowering.strategy.recompute.whole_layers(static_cast<int>(layers)) / layers;
   return costs;
 }
 

@@ -41,7 +41,6 @@ struct CostTable {
     double after_I, W_late;
   };
   std::optional<std::array<Bulk, 2>> bulk;
-  bool recomputed = false;  // a backward recomputes its layers' forward
   // One hop of one microbatch's tensor. `beside_another`: between nodes, while the same block sends to
   // another rank on another node, and both transfers share one adapter.
   double transfer_within_node = 0, transfer_between_nodes = 0, transfer_beside_another = 0;

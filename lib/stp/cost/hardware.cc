@@ -400,7 +400,6 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& machine,
   add_parts(job, profile, table);
   add_exchanges(job, profile, groups, table);
   add_collectives(job, profile, groups, table);
-  table.recomputed = job.strategy().recompute.layer;
   add_transfers(job, profile, groups, table);
   add_optimizer(job, profile, parameters_per_rank(job, layers_per_stage, placement), table);
   add_reductions(job, profile, groups, layers_per_stage, placement, first_buckets, table);

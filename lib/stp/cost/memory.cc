@@ -90,16 +90,21 @@ std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<
   const ActivationBytes attn = unit_bytes(Unit::attn), mlp = unit_bytes(Unit::mlp),
                         head = unit_bytes(Unit::head);
   const double layer = attn.until_I + mlp.until_I;
-  const bool from_inputs = job.strategy().recompute.layer;
+  const Recompute& again = job.strategy().recompute;
   const double input =
       hidden_bytes(job.model, job.shape) / (job.strategy().sequence_parallel ? job.strategy().tp : 1);
-  const double recomputed = from_inputs ? layer : std::max(attn.during_backward, mlp.during_backward);
   std::vector<ActivationBytes> stages;
-  for (const int layers : layers_per_stage)
+  for (const int layers : layers_per_stage) {
+    // Where only a chunk's first layers are recomputed, the others' tensors are free by then.
+    const int whole = again.whole_layers(layers);
+    const double recomputed = !again.layer      ? std::max(attn.during_backward, mlp.during_backward)
+                              : whole == layers ? layer
+                                                : 0;
     stages.push_back(
-        {layers * (from_inputs ? input : layer), layers * (attn.until_W + mlp.until_W),
+        {whole * input + (layers - whole) * layer, layers * (attn.until_W + mlp.until_W),
          layers > 0 ? recomputed : 0,
          offloaded_bytes(job.model, job.shape, job.implementation, layers, job.strategy().offload)});
+  }
   stages.back().until_I += head.until_I;
   stages.back().until_W += head.until_W;
   for (const Unit unit : kUnits) {  // the embedding keeps a tensor only with a vision encoder

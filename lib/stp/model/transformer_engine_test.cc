@@ -109,6 +109,8 @@ TEST(TransformerEngine, DropsWithItsMlpAlsoTheNormThatFc1Contains) {
   shape.strategy.recompute = {.mlp = true};
   const double h = config.hidden, f = config.ffn;
   EXPECT_DOUBLE_EQ(whole - kept_per_token(config, shape), (2 * h + 4 + 6 * f) / 4);
+  shape.strategy.recompute = {.norm = true};  // no norm is a module of its own
+  EXPECT_EQ(kept_per_token(config, shape), whole);
   shape.strategy.recompute = {.core = true};  // the projection keeps the output
   EXPECT_DOUBLE_EQ(whole - kept_per_token(config, shape), 4.0 * config.q_heads / 4);
 }

@@ -45,7 +45,7 @@ class Lowerer {
       for (int stage = 0; stage < stages(); ++stage)
         chains_[pass].push_back(segments(static_cast<Pass>(pass), layers_per_stage[stage],
                                          stage + 1 == stages(), lowering.backward,
-                                         {lowering.embedding && stage == 0, lowering.strategy.recompute.layer,
+                                         {lowering.embedding && stage == 0, lowering.strategy.recompute,
                                           stage == 0 ? lowering.vision_layers : 0}));
   }
 

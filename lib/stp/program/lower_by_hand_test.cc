@@ -176,6 +176,14 @@ TEST(LowerByHand, ARecomputedLayerWaitsForTheGradientAndItsBackwardForIt) {
   EXPECT_EQ(count(program)["all-reduce in B"], 8);
 }
 
+TEST(LowerByHand, OnlyTheFirstLayersOfEachChunkAreRecomputedIfTheirNumberIsGiven) {
+  const Program program = lower(one_rank(), {3}, {.strategy = {.recompute = {.layer = true, .first = 2}}});
+  std::vector<int> again;
+  for (const Op& op : program.ops)
+    if (op.recomputed() && op.kind == OpKind::compute && op.unit == Unit::attn) again.push_back(op.layer);
+  EXPECT_THAT(again, ElementsAre(1, 0));
+}
+
 TEST(LowerByHand, RecomputedPartsOfUnitsAreInsideTheirOps) {
   const Schedule schedule = by_hand(Placement::loop(2, 1), 1, {{"F0.0", "B0.0"}, {"F0.0", "I0.0", "W0.0"}});
   for (const bool sequence_parallel : {false, true}) {
