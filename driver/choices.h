@@ -49,6 +49,10 @@ inline constexpr Named<Implementation> kImplementations[] = {
     {"megatron-te", Implementation::megatron_te},
     {"megatron-te-2.18", Implementation::megatron_te_2_18}};
 
+/// By Recipe::ring_scatter, of proj and fc2.
+inline constexpr Named<bool> kScatterMethods[] = {{"pipeline", false}, {"ring_exchange", true}};
+inline constexpr const char* kScatterMethodFields[] = {"proj_method", "fc2_method"};
+
 /// The GEMMs of Recipe::OverlapSms, of attn and mlp.
 struct NamedOverlapSms {
   const char* name[2];

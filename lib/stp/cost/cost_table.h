@@ -34,9 +34,11 @@ struct CostTable {
   /// With TpOverlap::flux: the parts of these that fusion does not hide, by unit, for F and I. The
   /// embedding's reduce-scatter and its gradient's all-gather are not fused.
   std::optional<std::array<std::array<ExposedCollectives, 2>, kUnits.size()>> fused;
-  // With tp_overlap: an exchange of one rank's rows; the reduce-scatter of a piece of an output. In B, whole
-  // collectives overlap attn and mlp; `bulk` replaces their last part of I and their W_late.
-  double row_exchange = 0, piece_scatter = 0;
+  // With tp_overlap: an exchange of one rank's rows; what follows a piece of attn's or mlp's output, and the
+  // last one. In B, whole collectives overlap attn and mlp; `bulk` replaces their last part of I and their
+  // W_late.
+  double row_exchange = 0;
+  std::array<double, 2> piece_scatter{}, last_piece_scatter{};
   struct Bulk {
     double after_I, W_late;
   };

@@ -172,7 +172,12 @@ void add_parts(const Job& job, const HardwareProfile& profile, CostTable& table)
     if (!division.divides(unit)) continue;
     const auto index = static_cast<size_t>(unit);
     const auto step_seconds = [&](UnitPass pass, UnitPart part, int step, int sms_aside) {
-      const Work work = unit_part_work(job.model, job.shape, job.implementation, unit, pass, part, step);
+      Work work = unit_part_work(job.model, job.shape, job.implementation, unit, pass, part, step);
+      if (division.overlaps() && pass == UnitPass::F && part == UnitPart::after &&
+          job.recipe.ring_scatter[index]) {  // pieces of rows, not of columns
+        work.gemms.front().m /= kPipelineSteps;
+        work.gemms.front().n *= kPipelineSteps;
+      }
       return seconds(work, job.implementation, profile, sms_aside);
     };
     for (const UnitPass pass : {UnitPass::F, UnitPass::I}) {
@@ -189,7 +194,9 @@ void add_parts(const Job& job, const HardwareProfile& profile, CostTable& table)
       // GEMMs beside the methods `pipeline` and `bulk` lose only these SMs: such collectives do not contend
       // (Op::contends). The exchanges of the method `ring_exchange` use copy engines and no SMs.
       parts.after =
-          steps(UnitPart::after, pass == UnitPass::F && division.overlaps() ? overlap_sms.forward[index] : 0);
+          steps(UnitPart::after, pass == UnitPass::F && division.overlaps() && !job.recipe.ring_scatter[index]
+                                     ? overlap_sms.forward[index]
+                                     : 0);
     }
     if (!division.overlaps()) continue;
     if (!table.bulk) table.bulk = std::array<CostTable::Bulk, 2>();
@@ -231,7 +238,14 @@ void add_collectives(const Job& job, const HardwareProfile& profile, const Group
     if (job.strategy().division().overlaps()) {
       table.row_exchange =
           groups.exchange(bytes / job.strategy().tp, &RankGrid::Place::tp, job.strategy().tp);
-      table.piece_scatter = groups.tensor_half_all_reduce(bytes / kPipelineSteps);
+      table.piece_scatter.fill(groups.tensor_half_all_reduce(bytes / kPipelineSteps));
+      table.last_piece_scatter = table.piece_scatter;
+      for (size_t unit = 0; unit < 2; ++unit) {
+        if (!job.recipe.ring_scatter[unit]) continue;
+        const double own = bytes / job.strategy().tp;  // nothing is sent of them
+        table.piece_scatter[unit] = table.row_exchange;
+        table.last_piece_scatter[unit] = (job.strategy().tp + 1) * own / profile.memory_bytes_per_s;
+      }
     }
     if (job.strategy().tp_overlap == TpOverlap::flux) {
       table.fused.emplace();

@@ -5,7 +5,9 @@
 #include "stp/cost/gemm.h"
 #include "stp/cost/hardware.h"
 #include "stp/cost/memory.h"
+#include "stp/program/lower.h"
 #include "support/jobs.h"
+#include "support/schedules.h"
 
 namespace stp {
 namespace {
@@ -84,6 +86,32 @@ TEST(OverlapSms, SlowTheGemmsTheyStandFor) {
   EXPECT_EQ((*table.bulk)[1].after_I, (*usual.bulk)[1].after_I);
   EXPECT_EQ((*table.bulk)[0].W_late, (*usual.bulk)[0].W_late);
   EXPECT_GT((*table.bulk)[1].W_late, (*usual.bulk)[1].W_late);
+}
+
+// Four pieces of 1024 rows at all SMs; three are sent to their ranks, and the own is added up with theirs.
+TEST(RingScatter, SendsRowsByCopyEnginesAndAddsThemUp) {
+  const HardwareProfile profile = h100();
+  Job j = recipe_job();
+  const CostTable pipeline = table_of_loop(j, profile);
+  j.recipe.ring_scatter = {false, true};
+  const CostTable table = table_of_loop(j, profile);
+  const auto& mlp = table.parts_of(Unit::mlp, UnitPass::F).after;
+  EXPECT_DOUBLE_EQ(mlp[0], gemm_seconds(profile, {1024, 8192, 28672 / 4.0}) + 2e-6);
+  EXPECT_EQ(table.parts_of(Unit::attn, UnitPass::F).after, pipeline.parts_of(Unit::attn, UnitPass::F).after);
+  const double rows = 2.0 * 1024 * 8192;
+  EXPECT_DOUBLE_EQ(table.piece_scatter[1], 10e-6 + rows / 370e9);
+  EXPECT_DOUBLE_EQ(table.last_piece_scatter[1], 5 * rows / 2900e9);
+  EXPECT_EQ(table.piece_scatter[0], pipeline.piece_scatter[0]);
+  const Schedule schedule = by_hand(Placement::loop(1, 1), 1, {{"F0.0", "B0.0"}});
+  const Program program = lower(schedule, {1}, {.strategy = j.strategy()});
+  const std::vector<double> seconds = op_seconds(program, table);
+  std::vector<double> scatters;
+  for (OpId op = 0; op < program.ops.size(); ++op)
+    if (program.ops[op].kind == OpKind::reduce_scatter && program.ops[op].part == UnitPart::after &&
+        program.ops[op].unit == Unit::mlp)
+      scatters.push_back(seconds[op]);
+  EXPECT_EQ(scatters, (std::vector<double>{table.piece_scatter[1], table.piece_scatter[1],
+                                           table.piece_scatter[1], table.last_piece_scatter[1]}));
 }
 
 // The step moves 28 bytes (Adam), 6 (cast), 4 (norm) and 6 (copy of bf16 gradients) of each parameter of the
