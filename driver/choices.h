@@ -49,6 +49,10 @@ inline constexpr Named<Implementation> kImplementations[] = {
     {"megatron-te", Implementation::megatron_te},
     {"megatron-te-2.18", Implementation::megatron_te_2_18}};
 
+/// By Recipe::ring_scatter, of proj and fc2.
+inline constexpr Named<bool> kScatterMethods[] = {{"pipeline", false}, {"ring_exchange", true}};
+inline constexpr const char* kScatterMethodFields[] = {"proj_method", "fc2_method"};
+
 /// The GEMMs of Recipe::OverlapSms, of attn and mlp.
 struct NamedOverlapSms {
   const char* name[2];
@@ -64,6 +68,11 @@ std::string word_of(Choice choice, const Choices& choices) {
   for (const auto& each : choices)
     if (each.choice == choice) return each.name;
   return "";
+}
+
+inline std::string word_of(const Recompute& recompute) {
+  if (recompute.first > 0) return "block-" + std::to_string(recompute.first);
+  return recompute == kLayernorm ? "layernorm" : word_of(recompute, kRecomputes);
 }
 
 template <typename Choice, typename Choices>

@@ -48,6 +48,16 @@ void check_vision(const JsonInput& input, const Experiment& experiment) {
          "implementation");
 }
 
+Recompute read_recompute(JsonInput& input) {
+  const std::string word = input.string_or("recompute", "none"), block = "block-";
+  if (word == "core_attn") return {.core = true};  // as Megatron-Core calls it
+  if (word == "layernorm" && !input.has("run")) return kLayernorm;
+  if (word.starts_with(block) && word.size() <= block.size() + 4 && word[block.size()] != '0' &&
+      word.find_first_not_of("0123456789", block.size()) == std::string::npos && word != block)
+    return {.layer = true, .first = std::stoi(word.substr(block.size()))};
+  return choose(input, "recompute", Recompute{}, kRecomputes);
+}
+
 void read_tp_overlap(JsonInput& input, Experiment& experiment, const ModelConfig& model) {
   Strategy& strategy = experiment.strategy;
   strategy.tp_overlap = choose(input, "tp_overlap", TpOverlap::none, kTpOverlaps);
@@ -95,7 +105,7 @@ void read_strategy(JsonInput& input, Experiment& experiment) {
 void read_strategy_of_units(JsonInput& input, Experiment& experiment, const ModelConfig& model, int seq) {
   Strategy& strategy = experiment.strategy;
   strategy.sequence_parallel = input.boolean_or("sequence_parallel", false);
-  strategy.recompute = choose(input, "recompute", Recompute{}, kRecomputes);
+  strategy.recompute = read_recompute(input);
   const std::string tokens = "cannot divide " + std::to_string(seq) + " tokens ";
   if (strategy.cp > 1 && seq % (2 * strategy.cp) != 0)
     throw input.error("parallel.cp",

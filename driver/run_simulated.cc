@@ -67,6 +67,7 @@ Lowering lowering_of(const Experiment& experiment) {
           .strategy = experiment.strategy,
           .data_parallel = replicas > 1,
           .buckets = of_model ? bucket_rule(experiment, *model_of(experiment)) : BucketRule{},
+          .one_bucket_of_several_chunks = experiment.hardware && experiment.hardware->recipe.gathers_in_step,
           .embedding = of_model,
           .tied = experiment.hardware && experiment.hardware->model.tied(),
           .vision_layers = has_encoder(experiment) ? model_of(experiment)->vision.layers : 0};
@@ -93,15 +94,17 @@ Lowering lowering_with_times(const Experiment& experiment, const Schedule& sched
 
 // The memory of a rank, without that on the host.
 RankResult::Memory memory_of(const Experiment& experiment, const Job& job, const Placement& placement,
-                             int rank, double parameters, double activations) {
+                             int rank, double parameters, const std::vector<ActivationBytes>& by_stage,
+                             double activations) {
   const ParameterBytes bytes = parameter_bytes(parameters, job);
-  const bool last = placement.rank_of(placement.stages() - 1) == rank;
+  const bool first = placement.rank_of(0) == rank, last = placement.rank_of(placement.stages() - 1) == rank;
+  const auto of_first = first ? std::optional(by_stage.front().until_I) : std::nullopt;
   return {.activations = activations,
           .weights = bytes.weights,
           .gradients = bytes.gradients,
           .optimizer = bytes.optimizer,
           .host = 0,
-          .buffers = working_bytes(parameters, job, last).beside(activations),
+          .buffers = working_bytes(parameters, job, last, of_first).beside(activations),
           .fixed = experiment.hardware->profile.fixed_memory_bytes};
 }
 
@@ -112,10 +115,10 @@ Fits fits_into_memory(const Experiment& experiment, const Placement& placement, 
     std::vector<int> layers(placement.stages(), 0);
     for (int chunk = 0; chunk < placement.chunks(); ++chunk)
       layers[placement.stage(rank, chunk)] = of_chunks[chunk];
-    const double activations =
-        peak_activation_bytes(order, rank, activation_bytes(job, layers), experiment.microbatch_costs);
+    const std::vector<ActivationBytes> by_stage = activation_bytes(job, layers);
+    const double activations = peak_activation_bytes(order, rank, by_stage, experiment.microbatch_costs);
     return memory_of(experiment, job, placement, rank, parameters_per_rank(job, layers, placement)[rank],
-                     activations)
+                     by_stage, activations)
                .on_device() <= experiment.hardware->profile.memory_bytes;
   };
 }
@@ -254,7 +257,7 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
   const auto parameters = parameters_per_rank(job, program.layers_per_stage, schedule.placement);
   for (int rank = 0; rank < schedule.pp(); ++rank) {
     ranks[rank].memory =
-        memory_of(experiment, job, schedule.placement, rank, parameters[rank], activations[rank]);
+        memory_of(experiment, job, schedule.placement, rank, parameters[rank], by_stage, activations[rank]);
     ranks[rank].memory->host = host[rank];
   }
   return ranks;
@@ -319,7 +322,7 @@ Configuration configuration_of(const Experiment& experiment, const Program& prog
   configuration.merge_backward = experiment.merge_backward;
   configuration.freed_at = word_of(experiment.freed_at, kFreedAt);
   if (!experiment.unit_costs) {
-    configuration.recompute = word_of(experiment.strategy.recompute, kRecomputes);
+    configuration.recompute = word_of(experiment.strategy.recompute);
     configuration.tp_overlap = word_of(experiment.strategy.tp_overlap, kTpOverlaps);
   }
   return configuration;

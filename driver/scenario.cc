@@ -41,6 +41,8 @@ json to_json(const Experiment::Run& run) {
 json to_json(const Recipe& recipe) {
   json value = {{"gathers_in_step", recipe.gathers_in_step}, {"state_bytes", recipe.state_bytes}};
   if (recipe.bucket_parameters > 0) value["bucket_parameters"] = recipe.bucket_parameters;
+  for (size_t unit = 0; unit < 2; ++unit)
+    value[kScatterMethodFields[unit]] = word_of(recipe.ring_scatter[unit], kScatterMethods);
   for (const auto& [name, sms] : kOverlapSms)
     for (size_t unit = 0; unit < 2; ++unit)
       value["overlap_sms"][name[unit]] = (recipe.overlap_sms.*sms)[unit];
@@ -167,7 +169,7 @@ json to_json(const Experiment& experiment) {
     value["costs"] = {{"unit", *experiment.unit_costs_as_read}};
   } else {
     value["sequence_parallel"] = experiment.strategy.sequence_parallel;
-    value["recompute"] = word_of(experiment.strategy.recompute, kRecomputes);
+    value["recompute"] = word_of(experiment.strategy.recompute);
     value["tp_overlap"] = word_of(experiment.strategy.tp_overlap, kTpOverlaps);
   }
   if (experiment.run) value.update(to_json(*experiment.run));

@@ -396,14 +396,16 @@ class Configurations(CommandLine):
     def test_recipes(self):
         """A recipe's options reach the result, and the record runs again; three words say whether it fits."""
         sms = {"proj_forward": 24, "fc2_forward": 60}
-        recipe = {"gathers_in_step": True, "state_bytes": 6, "bucket_parameters": 1e8, "overlap_sms": sms}
+        recipe = {"gathers_in_step": True, "fc2_method": "ring_exchange", "state_bytes": 6, "bucket_parameters": 1e8, "overlap_sms": sms}
         base = changed(HARDWARE, cluster="h100", implementation="megatron-te", release="megatron", zero=1, gradients="model",
                        parallel={"tp": 4, "pp": 4, "dp": 2}, sequence_parallel=True, tp_overlap="megatron")
         [plain], _ = self.simulated(base)
         [row], [stored] = self.simulated(changed(base, recipe=recipe))
         self.assertEqual({key: stored["recipe"]["overlap_sms"][key] for key in sms}, sms)
         self.assertEqual({key: stored["recipe"][key] for key in recipe if key != "overlap_sms"}, {key: recipe[key] for key in recipe if key != "overlap_sms"})
-        self.assertGreater(row["step_time_s"], plain["step_time_s"])  # 60 of 132 SMs are away beside fc2
+        [pipeline], _ = self.simulated(changed(base, recipe=recipe | {"fc2_method": "pipeline"}))
+        self.assertGreater(pipeline["step_time_s"], plain["step_time_s"])  # 60 of 132 SMs are away beside fc2
+        self.assertLess(row["step_time_s"], pipeline["step_time_s"])
         states = [max(rank["memory_bytes"]["optimizer"] for rank in each["ranks"]) for each in (plain, row)]
         self.assertAlmostEqual(states[0] / states[1], 2)
         kinds = row["ranks"][0]["memory_bytes"]
@@ -415,9 +417,34 @@ class Configurations(CommandLine):
             memory = 85.5 - row["memory_margin_gb"] + margin
             [other], _ = self.simulated(changed(base, recipe=recipe, cluster_values={"memory_gb": memory}))
             self.assertEqual(other["fits"], word)
+        # The first of several chunks, gathered beside the step, is one bucket of any size.
+        def step(**fields):
+            chunks = fields.pop("chunks", 2)
+            return self.simulated(changed(base, schedules=["1f1b-i" if chunks > 1 else "1f1b"], recipe=fields))[0][0]["step_time_s"]
+
+        self.assertNotEqual(step(bucket_parameters=3e7), step(bucket_parameters=1e9))
+        self.assertEqual(step(bucket_parameters=3e7, gathers_in_step=True), step(bucket_parameters=1e9, gathers_in_step=True))
+        self.assertEqual(step(bucket_parameters=3e7, gathers_in_step=True, chunks=1), step(bucket_parameters=3e7, chunks=1))
         [other], _ = self.simulated(HARDWARE)
         self.assertEqual(other["fits"], "yes" if other["memory_margin_gb"] >= 0 else "no")
         self.assertNotIn("fixed", other["ranks"][0]["memory_bytes"])
+
+    def test_recomputation_by_megatrons_names(self):
+        """Transformer Engine has no norm of its own to recompute. Of a chunk's layers the first 3 keep only their inputs."""
+        base = changed(HARDWARE, implementation="megatron-te", parallel={"tp": 4, "pp": 4}, schedules=["1f1b"])
+        rows = {}
+        for word in ("none", "core_attn", "selective", "layernorm", "block-3", "full"):
+            [rows[word]], [stored] = self.simulated(changed(base, recompute=word))
+            self.assertEqual(stored["recompute"], "selective" if word == "core_attn" else word)
+        for same, other in (("core_attn", "selective"), ("layernorm", "none")):
+            for field in ("step_time_s", "peak_memory_gb"):
+                self.assertEqual(rows[same][field], rows[other][field])
+        for less, more in (("none", "block-3"), ("block-3", "full")):
+            self.assertLess(rows[less]["step_time_s"], rows[more]["step_time_s"])
+            self.assertGreater(rows[less]["peak_memory_gb"], rows[more]["peak_memory_gb"])
+        [norms], _ = self.simulated(changed(base, recompute="layernorm", implementation="suite"))
+        [none], _ = self.simulated(changed(base, implementation="suite"))
+        self.assertLess(norms["peak_memory_gb"], none["peak_memory_gb"])
 
     def test_global_batch(self):
         base = changed(HARDWARE, microbatches=None, microbatch_size=2, parallel={"tp": 4, "pp": 4, "dp": 3})

@@ -120,6 +120,7 @@ class Fields(CommandLine):
         self.scenarios_refused(
             recipe,
             ({"implementation": "megatron", "recipe": {}}, "recipe", "implementation is megatron", "megatron-te"),
+            ({"recipe": {"fc2_method": "ring_exchange"}, "parallel": {"tp": 8, "pp": 2}}, "recipe.fc2_method", "a piece for each rank", "parallel.tp 4"),
             ({"recipe": {"state_bytes": 8}}, "recipe.state_bytes", "is no number of bytes", "12 (fp32), 10"),
             ({"recipe": {"buckets": 1}}, "recipe.buckets", "is not a known field"),
             ({"recipe": {"overlap_sms": {"proj": 8}}}, "recipe.overlap_sms.proj", "is not a known field"),
@@ -129,7 +130,8 @@ class Fields(CommandLine):
             HARDWARE,
             ({"model": "llm-12.1"}, "model", "did you mean llm-12.1b?"),
             ({"cluster": "none.json"}, "cluster", "there is no file"),
-            ({"recompute": "some"}, "recompute", "write one of none, selective, full, mlp, attn+mlp, attn+mlp+norm"),
+            ({"recompute": "some"}, "recompute", "write one of none, selective, full, block-1, mlp, attn+mlp, attn+mlp+norm"),
+            ({"recompute": "block-0"}, "recompute", "\"block-0\" is not a choice"),
             ({"tp_overlap": "flux-like"}, "tp_overlap", "is not a choice; write one of none, megatron, domino, flux"),
             ({"gradients": "bf16"}, "gradients", '"bf16" is not a choice', "float32, model"),
             ({"layers_per_chunk": "equal"}, "layers_per_chunk", '"equal" is not a choice', '"even"'),

@@ -199,7 +199,8 @@ class Step:
         """The blocks whose sends a block waits for."""
         release, blocks = self.options.release, self.ranks[rank]
         weights_alone = [all(action.kind == "W" for action in block) for block in blocks]
-        if release in ("blocking", "megatron-batched"):
+        one_chunk = self.last_stage + 1 == self.pp
+        if release in ("blocking", "megatron-batched") or (one_chunk and release.startswith("megatron")):
             return [index - 1] if index > 0 else []
         if release == "block" or weights_alone[index]:
             return []

@@ -2,6 +2,7 @@
 stp (check_oracle.py), and stp against steps by hand and the golden orders (simulate_test.cc, lower_by_hand_test.cc,
 golden_files.py)."""
 
+import random
 import unittest
 
 import oracle
@@ -59,6 +60,63 @@ class Ties(Case):
         unit["p2p"] = 4
         tied = oracle.simulate(order, [1] * 4, unit, release="block")["ranks"][1]
         self.assertTrue(tied["tie"])
+
+
+def megatrons_order(pp, chunks, microbatches):
+    """1F1B, and with more chunks its interleaved order, by Megatron-Core's formulas."""
+    total, ranks = chunks * microbatches, []
+    for rank in range(pp):
+        warm_up = min(total, (2 * (pp - 1 - rank) + (chunks - 1) * pp) if chunks > 1 else pp - 1 - rank)
+
+        def action(number, backward):
+            group, within = divmod(number, pp * chunks)
+            chunk = within // pp
+            return f"{'B' if backward else 'F'}{chunks - 1 - chunk if backward else chunk}.{group * pp + within % pp}"
+
+        steady = [text for k in range(total - warm_up) for text in (action(warm_up + k, False), action(k, True))]
+        ranks.append([action(k, False) for k in range(warm_up)] + steady + [action(k, True) for k in range(total - warm_up, total)])
+    return {"placement": "loop", "pp": pp, "chunks": chunks, "microbatches": microbatches, "ranks": ranks}
+
+
+class Posting(Case):
+    """A Program lets a transfer begin when its tensor is there. In Megatron-Core it also waits until its receiver posts it, behind
+    the block before (batched), or for a receive that its sender posted before it to the same neighbour (overlapped).
+    Neither changes a step as long as a transfer takes less than any pass."""
+
+    def step_with(self, posting, order, layers, unit):
+        class Posted(oracle.Step):
+            def add_rank(self, rank, blocks):
+                for index, block in enumerate(blocks):
+                    [one], [before] = block, blocks[index - 1]
+                    for sent in self.inputs(one) if index > 0 else []:
+                        if sent.stream and sent.stream[0] == "p2p":
+                            mine = self.block_sends[rank, index - 1]
+                            if posting == "batched":
+                                sent.deps.append(self.output[before.signal])
+                            elif index > 1 and before.kind != one.kind == blocks[index - 2][0].kind:
+                                for send in (send for send in mine if send.stream[2] == sent.stream[1]):
+                                    send.deps.append(sent)
+                super().add_rank(rank, blocks)
+
+        plain, oracle.Step = oracle.Step, Posted if posting else oracle.Step
+        try:
+            return oracle.simulate(order, layers, unit, release="megatron")["step_time_s"]
+        finally:
+            oracle.Step = plain
+
+    def test_changes_no_step_of_megatron_core(self):
+        rng = random.Random(1)
+        for case in range(150):
+            chunks = rng.choice((1, 1, 2, 3))
+            pp = rng.randint(2, 5) if chunks == 1 else rng.randint(3, 5)
+            order = megatrons_order(pp, chunks, pp * rng.randint(1, 4))
+            layers = [rng.randint(1, 2)] * (pp * chunks)
+            unit = {name: rng.uniform(1, 2) for name in TWOS} | {"head.F": rng.choice((0, rng.uniform(0, 4))), "p2p": rng.choice((0.1, 1))}
+            with self.subTest(case=case, order=order["ranks"]):
+                self.near(self.step_with("batched" if chunks == 1 else "queue", order, layers, unit), self.step_with(None, order, layers, unit))
+        unit = dict(TWOS, p2p=9)
+        order = megatrons_order(4, 3, 8)
+        self.assertGreater(self.step_with("queue", order, [1] * 12, unit), self.step_with(None, order, [1] * 12, unit) * 1.01)
 
 
 if __name__ == "__main__":

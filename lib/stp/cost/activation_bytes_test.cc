@@ -41,6 +41,12 @@ TEST(ActivationBytes, OfRecomputedLayersAreTheirInputsAndOneWholeLayerDuringTheB
   EXPECT_DOUBLE_EQ(bytes(false, kFull, 48).during_backward, whole.until_I);
   EXPECT_EQ(whole.during_backward, 0);
   EXPECT_EQ(bytes(false, kFull, 0).during_backward, 0);
+  // Of the first 3 of 5 layers: when they are made again, those of the two others are free.
+  constexpr Recompute kBlock{.layer = true, .first = 3};
+  EXPECT_DOUBLE_EQ(bytes(true, kBlock, 5).until_I, 3 * 2 * sbh / 8 + 2 * bytes(true, kNone, 1).until_I);
+  EXPECT_EQ(bytes(true, kBlock, 5).during_backward, 0);
+  EXPECT_EQ(bytes(true, kBlock, 2).until_I, bytes(true, kFull, 2).until_I);
+  EXPECT_EQ(bytes(true, kBlock, 2).during_backward, bytes(true, kFull, 2).during_backward);
   // The walk counts it in the blocks that have a backward, and drops it with them.
   const Schedule schedule = one_rank({"F0.0", "F0.1", "B0.0", "B0.1"});
   EXPECT_THAT(peak_bytes(schedule, {{10, 10, 7}}), ElementsAre(27));

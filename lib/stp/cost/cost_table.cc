@@ -96,8 +96,9 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
     case OpKind::all_reduce:
       return table.all_reduce_of(op.unit, op.unit_pass);
     case OpKind::reduce_scatter:
-      return op.part == UnitPart::whole ? table.collectives(op.unit, op.unit_pass).scatter
-                                        : table.piece_scatter;
+      return op.part == UnitPart::whole     ? table.collectives(op.unit, op.unit_pass).scatter
+             : op.step + 1 < kPipelineSteps ? table.piece_scatter[static_cast<size_t>(op.unit)]
+                                            : table.last_piece_scatter[static_cast<size_t>(op.unit)];
     case OpKind::all_gather:
       return table.collectives(op.unit, op.unit_pass).gather;
     case OpKind::transfer:
@@ -294,7 +295,9 @@ PassCosts pass_costs(const CostTable& table, double layers, const Lowering& lowe
     return sum;
   };
   costs.F = layers * (both(UnitPass::F) + collectives(UnitPass::F));
-  costs.I = layers * (both(UnitPass::I) + collectives(UnitPass::I)) + (table.recomputed ? costs.F : 0);
+  costs.I = layers * (both(UnitPass::I) + collectives(UnitPass::I));
+  if (layers > 0)
+    costs.I += costs.F * lowering.strategy.recompute.whole_layers(static_cast<int>(layers)) / layers;
   return costs;
 }
 

@@ -34,14 +34,15 @@ struct CostTable {
   /// With TpOverlap::flux: the parts of these that fusion does not hide, by unit, for F and I. The
   /// embedding's reduce-scatter and its gradient's all-gather are not fused.
   std::optional<std::array<std::array<ExposedCollectives, 2>, kUnits.size()>> fused;
-  // With tp_overlap: an exchange of one rank's rows; the reduce-scatter of a piece of an output. In B, whole
-  // collectives overlap attn and mlp; `bulk` replaces their last part of I and their W_late.
-  double row_exchange = 0, piece_scatter = 0;
+  // With tp_overlap: an exchange of one rank's rows; what follows a piece of attn's or mlp's output, and the
+  // last one. In B, whole collectives overlap attn and mlp; `bulk` replaces their last part of I and their
+  // W_late.
+  double row_exchange = 0;
+  std::array<double, 2> piece_scatter{}, last_piece_scatter{};
   struct Bulk {
     double after_I, W_late;
   };
   std::optional<std::array<Bulk, 2>> bulk;
-  bool recomputed = false;  // a backward recomputes its layers' forward
   // One hop of one microbatch's tensor. `beside_another`: between nodes, while the same block sends to
   // another rank on another node, and both transfers share one adapter.
   double transfer_within_node = 0, transfer_between_nodes = 0, transfer_beside_another = 0;

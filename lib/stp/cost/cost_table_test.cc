@@ -281,9 +281,8 @@ TEST(PassCosts, AreThoseOfAChunkRunAloneWithEveryCollectiveThatNothingHides) {
   expect_seconds_alone(table);
   EXPECT_EQ(pass_costs(table, 3).F, 3 * (1 + 2 + 2 * 0.5));
   EXPECT_EQ(pass_costs(table, 3).p2p, 7);
-  table.recomputed = true;
   expect_seconds_alone(table, {.strategy = {.recompute = {.layer = true}}});
-  table.recomputed = false;
+  expect_seconds_alone(table, {.strategy = {.recompute = {.layer = true, .first = 2}}});
   table.reduce_scatter = table.all_gather = 0.25;  // for the all-reduce
   table.all_reduce = 0;
   expect_seconds_alone(table, {.strategy = {.sequence_parallel = true}});

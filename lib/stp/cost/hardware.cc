@@ -172,7 +172,12 @@ void add_parts(const Job& job, const HardwareProfile& profile, CostTable& table)
     if (!division.divides(unit)) continue;
     const auto index = static_cast<size_t>(unit);
     const auto step_seconds = [&](UnitPass pass, UnitPart part, int step, int sms_aside) {
-      const Work work = unit_part_work(job.model, job.shape, job.implementation, unit, pass, part, step);
+      Work work = unit_part_work(job.model, job.shape, job.implementation, unit, pass, part, step);
+      if (division.overlaps() && pass == UnitPass::F && part == UnitPart::after &&
+          job.recipe.ring_scatter[index]) {  // pieces of rows, not of columns
+        work.gemms.front().m /= kPipelineSteps;
+        work.gemms.front().n *= kPipelineSteps;
+      }
       return seconds(work, job.implementation, profile, sms_aside);
     };
     for (const UnitPass pass : {UnitPass::F, UnitPass::I}) {
@@ -189,7 +194,9 @@ void add_parts(const Job& job, const HardwareProfile& profile, CostTable& table)
       // GEMMs beside the methods `pipeline` and `bulk` lose only these SMs: such collectives do not contend
       // (Op::contends). The exchanges of the method `ring_exchange` use copy engines and no SMs.
       parts.after =
-          steps(UnitPart::after, pass == UnitPass::F && division.overlaps() ? overlap_sms.forward[index] : 0);
+          steps(UnitPart::after, pass == UnitPass::F && division.overlaps() && !job.recipe.ring_scatter[index]
+                                     ? overlap_sms.forward[index]
+                                     : 0);
     }
     if (!division.overlaps()) continue;
     if (!table.bulk) table.bulk = std::array<CostTable::Bulk, 2>();
@@ -218,16 +225,27 @@ void add_exchanges(const Job& job, const HardwareProfile& profile, const Groups&
 
 void add_collectives(const Job& job, const HardwareProfile& profile, const Groups& groups, CostTable& table) {
   // The vocabulary is divided: the loss reduces its maximum, the target's logit and the sum of exponentials,
-  // each fp32 per token. The all-reduce of the head's input gradient hides behind its weight gradient, which
-  // is larger.
-  table.at(Unit::head, UnitPass::F) += 3 * groups.tensor_all_reduce(4 * job.shape.tokens());
+  // each fp32 per token; Transformer Engine's gathers all three from each rank at once
+  // (pytorch/cross_entropy.py). The all-reduce of the head's input gradient hides behind its weight gradient,
+  // which is larger.
+  const double of_loss = kFp32 * job.shape.tokens();
+  table.at(Unit::head, UnitPass::F) += uses_transformer_engine(job.implementation)
+                                           ? groups.tensor_half_all_reduce(3 * of_loss * job.strategy().tp)
+                                           : 3 * groups.tensor_all_reduce(of_loss);
   const double bytes = hidden_bytes(job.model, job.shape);
   if (job.strategy().sequence_parallel) {
     table.reduce_scatter = table.all_gather = groups.tensor_half_all_reduce(bytes);
     if (job.strategy().division().overlaps()) {
       table.row_exchange =
           groups.exchange(bytes / job.strategy().tp, &RankGrid::Place::tp, job.strategy().tp);
-      table.piece_scatter = groups.tensor_half_all_reduce(bytes / kPipelineSteps);
+      table.piece_scatter.fill(groups.tensor_half_all_reduce(bytes / kPipelineSteps));
+      table.last_piece_scatter = table.piece_scatter;
+      for (size_t unit = 0; unit < 2; ++unit) {
+        if (!job.recipe.ring_scatter[unit]) continue;
+        const double own = bytes / job.strategy().tp;  // nothing is sent of them
+        table.piece_scatter[unit] = table.row_exchange;
+        table.last_piece_scatter[unit] = (job.strategy().tp + 1) * own / profile.memory_bytes_per_s;
+      }
     }
     if (job.strategy().tp_overlap == TpOverlap::flux) {
       table.fused.emplace();
@@ -290,18 +308,21 @@ void add_optimizer(const Job& job, const HardwareProfile& profile,
 }
 
 // The effects of the collectives of gradients and weights on what runs beside them. GEMMs lose the SMs of
-// their kernels; as this is small, the optimizer's op has the time that they lose.
+// their kernels; as this is small, the optimizer's op has the time that they lose. Nothing runs beside those
+// at the step's ends: the first gather and the last reduction of the chunk that the first F and the last B
+// belong to, both of its last bucket.
 void add_beside_reductions(const Job& job, const HardwareProfile& profile, const Placement& placement,
                            CostTable& table) {
   for (int stage = 0; stage < placement.stages(); ++stage) {
     const int rank = placement.rank_of(stage);
-    const auto sum = [](const std::vector<double>& all) {
-      return std::accumulate(all.begin(), all.end(), 0.0);
+    const bool of_first_chunk = stage == placement.stage(rank, 0);
+    const auto sum = [&](const std::vector<double>& all) {
+      return std::accumulate(all.begin(), all.end() - (of_first_chunk ? 1 : 0), 0.0);
     };
     const double busy = job.strategy().zero
                             ? sum(table.gradient_scatter[stage]) + sum(table.weight_gather[stage])
                             : sum(table.gradient_reduce[stage]);
-    if (job.recipe.gathers_in_step && stage < job.strategy().pp) {
+    if (job.recipe.gathers_in_step && of_first_chunk) {
       // The first chunk's gather runs beside the step of the others.
       double hidden = table.optimizer[rank] * (placement.chunks() - 1) / placement.chunks();
       for (double& gather : table.weight_gather[stage]) {
@@ -393,7 +414,6 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& machine,
   add_parts(job, profile, table);
   add_exchanges(job, profile, groups, table);
   add_collectives(job, profile, groups, table);
-  table.recomputed = job.strategy().recompute.layer;
   add_transfers(job, profile, groups, table);
   add_optimizer(job, profile, parameters_per_rank(job, layers_per_stage, placement), table);
   add_reductions(job, profile, groups, layers_per_stage, placement, first_buckets, table);

@@ -42,7 +42,8 @@ ParameterBytes parameter_bytes(double parameters, const Job& job) {
           state * parameters / job.optimizer_shares()};
 }
 
-WorkingBytes working_bytes(double parameters, const Job& job, bool last_stage) {
+WorkingBytes working_bytes(double parameters, const Job& job, bool last_stage,
+                           std::optional<double> of_first_stage) {
   if (!uses_transformer_engine(job.implementation)) return {};
   const Strategy& strategy = job.strategy();
   const double hidden = hidden_bytes(job.model, job.shape), tokens = kBf16 * job.shape.tokens();
@@ -55,6 +56,17 @@ WorkingBytes working_bytes(double parameters, const Job& job, bool last_stage) {
   // activation and of its input. The first three lie in the user buffers, if there are any.
   const int gathered = overlaps ? 0 : strategy.tp > 1 ? 3 : 2;
   bytes.in_backward = gathered * hidden + tokens * (job.model.gated() ? 3 : 2) * job.model.ffn / strategy.tp;
+  const double of_vocabulary = kBf16 * job.model.vocab / strategy.tp;
+  // Of the head's: the input's gradient, and from 2.18 on the logits' in bf16.
+  if (last_stage)
+    bytes.in_backward =
+        std::max(bytes.in_backward, hidden + (job.implementation == Implementation::megatron_te_2_18
+                                                  ? job.shape.tokens() * of_vocabulary
+                                                  : 0));
+  // Of the embedding's: the gathered gradient of its output, and the weights' in bf16 before it is added up.
+  if (of_first_stage)
+    bytes.in_backward = std::max(bytes.in_backward, (strategy.tp > 1 ? hidden : 0) +
+                                                        of_vocabulary * job.model.hidden - *of_first_stage);
   // The copy is made when no activations are left.
   if (job.copies_gradients()) bytes.in_step = kFp32 * parameters / job.optimizer_shares();
   return bytes;
@@ -87,16 +99,21 @@ std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<
   const ActivationBytes attn = unit_bytes(Unit::attn), mlp = unit_bytes(Unit::mlp),
                         head = unit_bytes(Unit::head);
   const double layer = attn.until_I + mlp.until_I;
-  const bool from_inputs = job.strategy().recompute.layer;
+  const Recompute& again = job.strategy().recompute;
   const double input =
       hidden_bytes(job.model, job.shape) / (job.strategy().sequence_parallel ? job.strategy().tp : 1);
-  const double recomputed = from_inputs ? layer : std::max(attn.during_backward, mlp.during_backward);
   std::vector<ActivationBytes> stages;
-  for (const int layers : layers_per_stage)
+  for (const int layers : layers_per_stage) {
+    // Where only a chunk's first layers are recomputed, the others' tensors are free by then.
+    const int whole = again.whole_layers(layers);
+    const double recomputed = !again.layer      ? std::max(attn.during_backward, mlp.during_backward)
+                              : whole == layers ? layer
+                                                : 0;
     stages.push_back(
-        {layers * (from_inputs ? input : layer), layers * (attn.until_W + mlp.until_W),
+        {whole * input + (layers - whole) * layer, layers * (attn.until_W + mlp.until_W),
          layers > 0 ? recomputed : 0,
          offloaded_bytes(job.model, job.shape, job.implementation, layers, job.strategy().offload)});
+  }
   stages.back().until_I += head.until_I;
   stages.back().until_W += head.until_W;
   for (const Unit unit : kUnits) {  // the embedding keeps a tensor only with a vision encoder

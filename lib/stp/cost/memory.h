@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "stp/cost/job.h"
@@ -38,7 +39,10 @@ struct WorkingBytes {
     return buffers + std::max(in_backward, in_step - activations);
   }
 };
-WorkingBytes working_bytes(double parameters, const Job& job, bool last_stage);
+/// The rank with the first virtual stage gives as `of_first_stage` the bytes that a microbatch keeps there:
+/// they are free when the embedding makes its gradient.
+WorkingBytes working_bytes(double parameters, const Job& job, bool last_stage,
+                           std::optional<double> of_first_stage = {});
 
 /// Bytes that one microbatch of one virtual stage keeps: from F until I or B; and, if the backward is split,
 /// from I until W. `during_backward`: the recomputed bytes of one layer, while I or B runs; with full

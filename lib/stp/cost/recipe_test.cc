@@ -5,7 +5,9 @@
 #include "stp/cost/gemm.h"
 #include "stp/cost/hardware.h"
 #include "stp/cost/memory.h"
+#include "stp/program/lower.h"
 #include "support/jobs.h"
+#include "support/schedules.h"
 
 namespace stp {
 namespace {
@@ -86,6 +88,32 @@ TEST(OverlapSms, SlowTheGemmsTheyStandFor) {
   EXPECT_GT((*table.bulk)[1].W_late, (*usual.bulk)[1].W_late);
 }
 
+// Four pieces of 1024 rows at all SMs; three are sent to their ranks, and the own is added up with theirs.
+TEST(RingScatter, SendsRowsByCopyEnginesAndAddsThemUp) {
+  const HardwareProfile profile = h100();
+  Job j = recipe_job();
+  const CostTable pipeline = table_of_loop(j, profile);
+  j.recipe.ring_scatter = {false, true};
+  const CostTable table = table_of_loop(j, profile);
+  const auto& mlp = table.parts_of(Unit::mlp, UnitPass::F).after;
+  EXPECT_DOUBLE_EQ(mlp[0], gemm_seconds(profile, {1024, 8192, 28672 / 4.0}) + 2e-6);
+  EXPECT_EQ(table.parts_of(Unit::attn, UnitPass::F).after, pipeline.parts_of(Unit::attn, UnitPass::F).after);
+  const double rows = 2.0 * 1024 * 8192;
+  EXPECT_DOUBLE_EQ(table.piece_scatter[1], 10e-6 + rows / 370e9);
+  EXPECT_DOUBLE_EQ(table.last_piece_scatter[1], 5 * rows / 2900e9);
+  EXPECT_EQ(table.piece_scatter[0], pipeline.piece_scatter[0]);
+  const Schedule schedule = by_hand(Placement::loop(1, 1), 1, {{"F0.0", "B0.0"}});
+  const Program program = lower(schedule, {1}, {.strategy = j.strategy()});
+  const std::vector<double> seconds = op_seconds(program, table);
+  std::vector<double> scatters;
+  for (OpId op = 0; op < program.ops.size(); ++op)
+    if (program.ops[op].kind == OpKind::reduce_scatter && program.ops[op].part == UnitPart::after &&
+        program.ops[op].unit == Unit::mlp)
+      scatters.push_back(seconds[op]);
+  EXPECT_EQ(scatters, (std::vector<double>{table.piece_scatter[1], table.piece_scatter[1],
+                                           table.piece_scatter[1], table.last_piece_scatter[1]}));
+}
+
 // The step moves 28 bytes (Adam), 6 (cast), 4 (norm) and 6 (copy of bf16 gradients) of each parameter of the
 // rank's share, zeroes all gradients, and has the machine's fixed cost.
 TEST(StepTime, IsOfTheShareButForZeroingAndHasAFixedCost) {
@@ -110,8 +138,8 @@ TEST(StepTime, HasWhatReductionsTakeFromGemmsAndHidesTheFirstChunksGather) {
   const CostTable with = table_of_loop(j, profile);
   profile.reduction_sms = 0;
   const CostTable without = table_of_loop(j, profile);
-  double busy = 0;
-  for (int stage = 1; stage < 20; stage += 4)
+  double busy = 0;  // of all but the first chunk, whose collectives are exposed
+  for (int stage = 5; stage < 20; stage += 4)
     busy += with.gradient_scatter[stage][0] + with.weight_gather[stage][0];
   EXPECT_NEAR(with.optimizer[1] - without.optimizer[1], busy * 16 / 132, 1e-12);
   Job plain = j;
@@ -121,7 +149,7 @@ TEST(StepTime, HasWhatReductionsTakeFromGemmsAndHidesTheFirstChunksGather) {
   profile.reduction_sms = 0;
   const CostTable plain_without = table_of_loop(plain, profile);
   busy = 0;
-  for (int stage = 1; stage < 20; stage += 4) busy += plain_without.gradient_reduce[stage][0];
+  for (int stage = 5; stage < 20; stage += 4) busy += plain_without.gradient_reduce[stage][0];
   EXPECT_NEAR(of_plain - plain_without.optimizer[1], busy * 16 / 132, 1e-12);
   Job hidden = j;
   hidden.recipe.gathers_in_step = true;
@@ -132,6 +160,37 @@ TEST(StepTime, HasWhatReductionsTakeFromGemmsAndHidesTheFirstChunksGather) {
         table.weight_gather[stage][0],
         stage < 4 ? std::max(0.0, without.weight_gather[stage][0] - step) : without.weight_gather[stage][0]);
   }
+}
+
+// Of a first chunk in buckets only the last one's is exposed, as in Megatron-Core without pipeline.
+TEST(StepTime, HasWhatReductionsOfAllBucketsButTheLastTake) {
+  HardwareProfile profile = h100();
+  const Job j = job("llama3-8b", {8192, 1, {.dp = 8, .zero = true}}, 1, Implementation::megatron_te);
+  const std::vector<Bucket> buckets{{{}, 2e9}, {{}, 3e9}, {{}, 1e9}};
+  const auto table = [&] { return hardware_cost_table(j, profile, {32}, Placement::loop(1, 1), buckets); };
+  const CostTable with = table();
+  profile.reduction_sms = 0;
+  const double busy = with.gradient_scatter[0][0] + with.gradient_scatter[0][1] + with.weight_gather[0][0] +
+                      with.weight_gather[0][1];
+  EXPECT_NEAR(with.optimizer[0] - table().optimizer[0], busy * 16 / 132, 1e-12);
+}
+
+// One all-gather of three fp32 numbers a token from each of four ranks; other losses all-reduce each of them.
+TEST(LossOfTransformerEngine, GathersThreeNumbersATokenAtOnce) {
+  HardwareProfile profile = h100();
+  profile.all_reduce_measured.clear();
+  Job j = recipe_job();
+  const auto head = [&] { return table_of_loop(j, profile).at(Unit::head, UnitPass::F); };
+  double before = head();
+  profile.all_reduce_bus_bytes_per_s /= 2;
+  EXPECT_NEAR(head() - before, 3 * 4.0 * 4096 * 3 / 367e9, 1e-12);  // from three others
+  before = head();
+  profile.all_reduce_latency_s += 1;
+  EXPECT_NEAR(head() - before, 1, 1e-9);
+  j.implementation = Implementation::megatron;
+  before = head();
+  profile.all_reduce_latency_s += 1;
+  EXPECT_NEAR(head() - before, 3, 1e-9);
 }
 
 TEST(SpreadOfGpus, SlowsComputeByTheSlowestOfAll) {
@@ -179,6 +238,22 @@ TEST(WorkingBytes, AreUserBuffersAndTheBackwardsTemporaries) {
   EXPECT_DOUBLE_EQ(working_bytes(1e9, ungated, false).in_backward, 2.0 * 4096 * 2 * ungated.model.ffn / 4);
   plain.implementation = Implementation::megatron;
   EXPECT_EQ(working_bytes(1e9, plain, true).beside(0), 0);
+}
+
+// A loss that hands on an fp32 gradient leaves a bf16 one to be made. The embedding's gradient of all its
+// rows needs memory that its own stage's tensors have left.
+TEST(WorkingBytes, AreThoseOfTheHeadOrTheEmbeddingIfTheseAreMore) {
+  Job j = recipe_job();
+  const double hidden = 2.0 * 4096 * 8192, logits = 2.0 * 4096 * 128256 / 4, mlp = 2.0 * 4096 * 3 * 28672 / 4,
+               table = 2.0 * 128256 * 8192 / 4;
+  EXPECT_DOUBLE_EQ(working_bytes(0, j, true, 0).in_backward, hidden + table);
+  EXPECT_DOUBLE_EQ(working_bytes(0, j, true, 3e8).in_backward, hidden + table - 3e8);
+  EXPECT_DOUBLE_EQ(working_bytes(0, j, true, 1e9).in_backward, mlp);
+  j.implementation = Implementation::megatron_te_2_18;
+  EXPECT_DOUBLE_EQ(working_bytes(0, j, true, 1e9).in_backward, hidden + logits);
+  EXPECT_DOUBLE_EQ(working_bytes(0, j, false, 1e9).in_backward, mlp);
+  j.implementation = Implementation::megatron;
+  EXPECT_EQ(working_bytes(0, j, true, 0).in_backward, 0);
 }
 
 // bf16 weights and gradients, 12, 10 or 6 bytes over dp · cp.

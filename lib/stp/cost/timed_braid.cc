@@ -115,7 +115,7 @@ std::function<SegmentSeconds(const Segment&)> segment_seconds(const CostTable& t
     }
     if (sharded && segment.gathers && !in_pieces) seconds.gather = collectives.gather;
     if (segment.all_reduce)
-      seconds.reduce = in_pieces ? table.piece_scatter
+      seconds.reduce = in_pieces ? table.last_piece_scatter[static_cast<size_t>(unit)]
                        : sharded ? collectives.scatter
                                  : table.all_reduce_of(unit, pass);
     if (segment.weights == Segment::Weights::both_behind) seconds.behind = table.weight_gradients(unit);

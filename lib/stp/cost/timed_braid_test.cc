@@ -151,7 +151,7 @@ TEST(SegmentSeconds, GiveTheEndThatABraidHasAsAProgram) {
     std::vector<std::vector<SegmentSeconds>> chains(2);
     for (const int chain : {0, 1})
       for (const Segment& segment : segments(chain == 0 ? Pass::F : backward, layers, true, lowering.backward,
-                                             {.recompute = lowering.strategy.recompute.layer}))
+                                             {.recompute = lowering.strategy.recompute}))
         chains[chain].push_back(seconds(segment));
     const int na = static_cast<int>(chains[0].size()), nb = static_cast<int>(chains[1].size());
     const std::vector<std::pair<BraidPolicy, std::vector<BraidStep>>> orders{

@@ -70,7 +70,8 @@ Elementwise elementwise(const ModelConfig& model, Implementation implementation,
   if (kind == ComponentKind::rotary && !model.rotary()) each.forward = each.backward = 0;
   if (encoder && suite && activation) each.forward_kernels += 1;
   if (uses_transformer_engine(implementation)) {
-    if (kind == ComponentKind::rotary && model.rotary() && model.q_heads == model.kv_heads)
+    if (kind == ComponentKind::rotary && !model.rotary()) return {};  // attention reads q, k and v in place
+    if (kind == ComponentKind::rotary && model.q_heads == model.kv_heads)
       each.forward -= 1, each.forward_kernels -= 1;  // q needs no copy
     if (kind == ComponentKind::loss && implementation == Implementation::megatron_te_2_18)
       each.forward += 1, each.backward += 1.5;  // the gradient is fp32

@@ -9,8 +9,8 @@ namespace {
 // The tensors of one unit that the forward keeps for the backward. With full recomputation it is only the
 // input of the layer, the first of the attention's tensors.
 std::vector<SavedTensor> kept_tensors(const ModelConfig& model, const Shape& shape,
-                                      Implementation implementation, Unit unit) {
-  if (shape.strategy.recompute.layer) {
+                                      Implementation implementation, Unit unit, int layer) {
+  if (shape.strategy.recompute.whole(layer)) {
     if (unit != kLayerUnits.front()) return {};
     const double rows = shape.strategy.sequence_parallel ? 1.0 / shape.strategy.tp : 1.0;
     return {{.which = Saved::norm_input,
@@ -33,7 +33,7 @@ std::vector<OffloadedTensor> offloaded_tensors(const ModelConfig& model, const S
   double bytes = 0;
   for (int layer = 0; layer < layers; ++layer)
     for (const Unit unit : kLayerUnits)
-      for (const SavedTensor& tensor : kept_tensors(model, shape, implementation, unit)) {
+      for (const SavedTensor& tensor : kept_tensors(model, shape, implementation, unit, layer)) {
         all.push_back({layer, unit, tensor});
         bytes += tensor.bytes;
       }

@@ -2,6 +2,7 @@
 // beside it. The Program holds it whole.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "stp/model/unit.h"
@@ -16,6 +17,13 @@ struct Recompute {
   bool mlp = false;    // the first linear layer of the MLP and its activation
   bool norm = false;   // the norms of attention and MLP, from their inputs
   bool layer = false;  // each layer from its input, with its collectives, as segments of the Program
+  int first = 0;       // with `layer`: only as many layers, the first of each chunk; 0: all
+
+  /// How many of a chunk's `layers` are recomputed from their inputs, and whether its layer `index` is.
+  [[nodiscard]] int whole_layers(int layers) const {
+    return !layer ? 0 : first == 0 ? layers : std::min(first, layers);
+  }
+  [[nodiscard]] bool whole(int index) const { return whole_layers(index + 1) > index; }
 
   /// Whether I recomputes the first linear layer of `unit`, from all rows of the norm's output.
   [[nodiscard]] bool first_linear(Unit unit) const;
@@ -26,8 +34,11 @@ struct Recompute {
   bool operator==(const Recompute&) const = default;
 };
 
-/// All choices, by their names in scenarios. `selective` and `full`: Korthikanti et al., arXiv 2205.05198,
-/// section 5. The sets of units: Table 9 of the paper.
+/// Megatron-Core's module `layernorm`; only simulated.
+inline constexpr Recompute kLayernorm{.norm = true};
+/// The choices that run, by their names in scenarios. `selective` and `full`: Korthikanti et al., arXiv
+/// 2205.05198, section 5. The sets of units: Table 9 of the paper. `block-N`, here one for any N: the method
+/// `block` of Megatron-Core's full recomputation.
 struct NamedRecompute {
   const char* name;
   Recompute choice;
@@ -36,6 +47,7 @@ inline constexpr NamedRecompute kRecomputes[] = {
     {"none", {}},
     {"selective", {.core = true}},
     {"full", {.layer = true}},
+    {"block-1", {.layer = true, .first = 1}},
     {"mlp", {.mlp = true}},
     {"attn+mlp", {.core = true, .qkv = true, .mlp = true}},
     {"attn+mlp+norm", {.core = true, .qkv = true, .mlp = true, .norm = true}}};

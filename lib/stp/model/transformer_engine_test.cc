@@ -109,6 +109,8 @@ TEST(TransformerEngine, DropsWithItsMlpAlsoTheNormThatFc1Contains) {
   shape.strategy.recompute = {.mlp = true};
   const double h = config.hidden, f = config.ffn;
   EXPECT_DOUBLE_EQ(whole - kept_per_token(config, shape), (2 * h + 4 + 6 * f) / 4);
+  shape.strategy.recompute = {.norm = true};  // no norm is a module of its own
+  EXPECT_EQ(kept_per_token(config, shape), whole);
   shape.strategy.recompute = {.core = true};  // the projection keeps the output
   EXPECT_DOUBLE_EQ(whole - kept_per_token(config, shape), 4.0 * config.q_heads / 4);
 }
@@ -135,6 +137,19 @@ TEST(TransformerEngine, MovesAndLaunchesWhatItsFusedKernelsDo) {
     EXPECT_EQ(forward.kernels, 14);
     EXPECT_EQ(backward.kernels + layer(UnitPass::W_early).kernels + layer(UnitPass::W_late).kernels, 25);
   }
+}
+
+// Without a rotary embedding q, k and v stay where the GEMM wrote them: six kernels less than with one.
+TEST(TransformerEngine, LaunchesNothingForLearnedPositions) {
+  ModelConfig gpt = model("gpt-175b"), rotary = gpt;
+  gpt.family = Family::gpt;
+  rotary.family = Family::qwen2;
+  const Shape shape{2048, 1, {.tp = 4, .sequence_parallel = true}};
+  const auto kernels = [&](const ModelConfig& of, UnitPass pass) {
+    return work(of, shape, kTe, Unit::attn, pass).kernels;
+  };
+  EXPECT_EQ(kernels(rotary, UnitPass::F) - kernels(gpt, UnitPass::F), 3);  // q needs no copy in either
+  EXPECT_EQ(kernels(rotary, UnitPass::I) - kernels(gpt, UnitPass::I), 2);
 }
 
 TEST(TransformerEngine, CopiesTheNormsOutputIntoTheBuffersOfAnOverlap) {

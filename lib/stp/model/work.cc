@@ -150,11 +150,13 @@ class UnitOnRank {
     return suite_ || implementation_ == Implementation::megatron_te;
   }
 
-  // Whether I makes again what F of a component makes. Transformer Engine's fc1 contains the norm.
+  // Whether I makes again what F of a component makes. Transformer Engine's first linear layers contain the
+  // norm: it is recomputed with them, and alone never (Megatron-Core's `layernorm` finds no module of its
+  // own).
   [[nodiscard]] bool recomputed(const Component& component) const {
     const Recompute& recompute = shape_.strategy.recompute;
-    return component.recomputed(recompute) ||
-           (te_ && component.kind == ComponentKind::norm && unit_ == Unit::mlp && recompute.mlp);
+    return te_ && component.kind == ComponentKind::norm ? recompute.first_linear(unit_)
+                                                        : component.recomputed(recompute);
   }
 
   // Whether I runs F of a component again. A checkpoint of autograd runs the whole unit again, and the second

@@ -23,7 +23,8 @@ Program begun(Schedule schedule, const std::vector<int>& layers_per_stage, const
   program.strategy = lowering.strategy;
   program.strategy.zero = lowering.data_parallel && lowering.strategy.zero;
   program.vision_layers = lowering.vision_layers;
-  if (lowering.data_parallel)
+  const bool whole = lowering.one_bucket_of_several_chunks && program.schedule.chunks() > 1;
+  if (lowering.data_parallel && !whole)
     program.first_buckets = fill_buckets(
         units_of_chunk(layers_per_stage.front(),
                        {lowering.embedding, layers_per_stage.size() == 1, lowering.vision_layers}),
@@ -44,7 +45,7 @@ class Lowerer {
       for (int stage = 0; stage < stages(); ++stage)
         chains_[pass].push_back(segments(static_cast<Pass>(pass), layers_per_stage[stage],
                                          stage + 1 == stages(), lowering.backward,
-                                         {lowering.embedding && stage == 0, lowering.strategy.recompute.layer,
+                                         {lowering.embedding && stage == 0, lowering.strategy.recompute,
                                           stage == 0 ? lowering.vision_layers : 0}));
   }
 
@@ -426,7 +427,7 @@ class Lowerer {
   UnitOps units_{lowering_, b_};
   StepOps step_{lowering_, b_};
   OffloadOps offload_{b_};
-  SendWaits sends_{lowering_.release};
+  SendWaits sends_{lowering_.release, schedule().chunks()};
   std::array<std::vector<std::vector<Segment>>, 4> chains_;  // by pass and stage
   std::map<std::pair<const std::vector<Segment>*, const std::vector<Segment>*>, std::vector<BraidStep>>
       braids_;  // by the two chains

@@ -21,8 +21,9 @@ enum class Release {
   blocking,  // `released`, and a block of only weight gradients waits for these sends, too
   megatron,  // Megatron-Core to 0.17, overlap_p2p_comm: `block`; a block waits for the sends of the block
              // before it if both are forwards or both backwards (warm-up, flush), else for those of the third
-             // block before it. Blocks of only weight gradients wait for none and do not count
-  megatron_0_18,     // from 0.18: a backward also waits for the sends of the forward before it
+             // block before it. Blocks of only weight gradients wait for none and do not count. With one
+             // chunk a rank as megatron_batched
+  megatron_0_18,  // from 0.18: with more chunks a backward also waits for the sends of the forward before it
   megatron_batched,  // batch_p2p_comm: as `blocking`
 };
 
@@ -40,10 +41,11 @@ struct Lowering {
   bool data_parallel = false;  // each chunk's gradients are reduced after its last backward; for several
                                // replicas
   BucketRule buckets;          // for the first virtual stage, with `data_parallel`
-  bool embedding = false;      // the first virtual stage has an embedding unit
-  bool tied = false;           // the last virtual stage shares the embedding's weights; the two gradients are
-                               // summed
-  int vision_layers = 0;       // layers of the vision encoder on the first virtual stage; 0: none
+  bool one_bucket_of_several_chunks = false;  // no buckets if a rank has more than one chunk
+  bool embedding = false;                     // the first virtual stage has an embedding unit
+  bool tied = false;      // the last virtual stage shares the embedding's weights; the two gradients are
+                          // summed
+  int vision_layers = 0;  // layers of the vision encoder on the first virtual stage; 0: none
 };
 
 /// The largest number of ops that a Program may have.

@@ -117,24 +117,41 @@ std::vector<std::vector<int>> blocks_waited_for(const Program& program, int rank
 }
 
 // Megatron-Core waits for a send when it has posted the next one of the same direction; in warm-up and flush
-// at once; with batches of transfers always at once.
+// at once; with batches of transfers, which one chunk a rank always has, at once.
 TEST(LowerByHand, MegatronsReleasesWaitForSendsAsItsLoopDoes) {
-  const Schedule schedule = by_hand(Placement::loop(3, 1), 4,
-                                    {{"F0.0", "F0.1", "F0.2", "B0.0", "F0.3", "B0.1", "B0.2", "B0.3"},
-                                     {"F0.0", "F0.1", "B0.0", "F0.2", "I0.1", "W0.1", "F0.3", "B0.2", "B0.3"},
-                                     {"F0.0", "B0.0", "F0.1", "B0.1", "F0.2", "B0.2", "F0.3", "B0.3"}});
-  const auto waited = [&](Release release, int rank) {
-    return blocks_waited_for(lower(schedule, {1, 1, 1}, {.release = release}), rank);
+  // Megatron-Core's interleaved order. Rank 0's B0 and rank 1's F1 send nothing.
+  const Schedule two_chunks =
+      by_hand(Placement::loop(2, 2), 4,
+              {{"F0.0", "F0.1", "F1.0", "F1.1", "F0.2", "B1.0", "F0.3", "B1.1", "F1.2", "B0.0", "F1.3",
+                "B0.1", "B1.2", "B1.3", "B0.2", "B0.3"},
+               {"F0.0", "F0.1", "F1.0", "B1.0", "F1.1", "I1.1", "W1.1", "F0.2", "B0.0", "F0.3", "B0.1",
+                "F1.2", "B1.2", "F1.3", "B1.3", "B0.2", "B0.3"}});
+  const Schedule one_chunk =
+      by_hand(Placement::loop(3, 1), 4,
+              {{"F0.0", "F0.1", "F0.2", "B0.0", "F0.3", "B0.1", "B0.2", "B0.3"},
+               {"F0.0", "F0.1", "B0.0", "F0.2", "I0.1", "W0.1", "F0.3", "B0.2", "B0.3"},
+               {"F0.0", "B0.0", "F0.1", "B0.1", "F0.2", "B0.2", "F0.3", "B0.3"}});
+  const auto waited = [](const Schedule& schedule, Release release, int rank) {
+    const std::vector<int> layers(schedule.placement.stages(), 1);
+    return blocks_waited_for(lower(schedule, layers, {.release = release}), rank);
   };
   using Blocks = std::vector<std::vector<int>>;
-  // The middle rank sends both ways. Block 5 is a W.
-  EXPECT_EQ(waited(Release::megatron, 1), (Blocks{{}, {0}, {}, {0}, {1}, {}, {2}, {3}, {7}}));
-  EXPECT_EQ(waited(Release::megatron_0_18, 1), (Blocks{{}, {0}, {1}, {0}, {1, 3}, {}, {2}, {3, 6}, {7}}));
-  EXPECT_EQ(waited(Release::released, 1), (Blocks{{}, {0}, {1}, {2}, {3}, {}, {}, {6}, {7}}));
-  EXPECT_EQ(waited(Release::megatron_batched, 1), (Blocks{{}, {0}, {1}, {2}, {3}, {4}, {}, {6}, {7}}));
-  // The first rank sends activations alone, the last gradients.
-  EXPECT_EQ(waited(Release::megatron, 0), (Blocks{{}, {0}, {1}, {0}, {1}, {2}, {}, {}}));
-  EXPECT_EQ(waited(Release::megatron, 2), (Blocks{{}, {}, {}, {}, {1}, {}, {3}, {}}));
+  EXPECT_EQ(waited(two_chunks, Release::megatron, 0),
+            (Blocks{{}, {0}, {1}, {2}, {3}, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {}, {12}, {13}, {}}));
+  EXPECT_EQ(
+      waited(two_chunks, Release::megatron_0_18, 0),
+      (Blocks{{}, {0}, {1}, {2}, {3}, {2, 4}, {3}, {4, 6}, {5}, {6, 8}, {7}, {8, 10}, {}, {12}, {13}, {}}));
+  // Block 6 is a W.
+  EXPECT_EQ(waited(two_chunks, Release::megatron, 1),
+            (Blocks{{}, {0}, {1}, {0}, {1}, {}, {}, {3}, {}, {5}, {7}, {8}, {9}, {10}, {}, {14}, {15}}));
+  EXPECT_EQ(waited(two_chunks, Release::released, 1),
+            (Blocks{{}, {0}, {1}, {}, {3}, {}, {}, {}, {7}, {8}, {9}, {10}, {}, {12}, {}, {14}, {15}}));
+  EXPECT_EQ(waited(two_chunks, Release::megatron_batched, 1),
+            (Blocks{{}, {0}, {1}, {}, {3}, {}, {5}, {}, {7}, {8}, {9}, {10}, {}, {12}, {}, {14}, {15}}));
+  // The middle rank of three sends both ways.
+  for (const Release release : {Release::megatron, Release::megatron_0_18, Release::megatron_batched})
+    EXPECT_EQ(waited(one_chunk, release, 1), (Blocks{{}, {0}, {1}, {2}, {3}, {4}, {}, {6}, {7}}));
+  EXPECT_EQ(waited(one_chunk, Release::released, 1), (Blocks{{}, {0}, {1}, {2}, {3}, {}, {}, {6}, {7}}));
 }
 
 TEST(LowerByHand, TheEmbeddingIsOnTheFirstVirtualStageAloneAndItsGradientWaitsForTheLastAllReduce) {
@@ -157,6 +174,14 @@ TEST(LowerByHand, ARecomputedLayerWaitsForTheGradientAndItsBackwardForIt) {
   EXPECT_THAT(waits_of(program, 0, "B0.0: mlp.I0"), ElementsAre("0 B0.0: AR mlp.F0"));
   EXPECT_THAT(waits_of(program, 1, "B0.0: send 1 to 0"), ElementsAre("1 B0.0: AR attn.I0"));
   EXPECT_EQ(count(program)["all-reduce in B"], 8);
+}
+
+TEST(LowerByHand, OnlyTheFirstLayersOfEachChunkAreRecomputedIfTheirNumberIsGiven) {
+  const Program program = lower(one_rank(), {3}, {.strategy = {.recompute = {.layer = true, .first = 2}}});
+  std::vector<int> again;
+  for (const Op& op : program.ops)
+    if (op.recomputed() && op.kind == OpKind::compute && op.unit == Unit::attn) again.push_back(op.layer);
+  EXPECT_THAT(again, ElementsAre(1, 0));
 }
 
 TEST(LowerByHand, RecomputedPartsOfUnitsAreInsideTheirOps) {

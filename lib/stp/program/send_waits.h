@@ -13,7 +13,9 @@ namespace stp {
 
 class SendWaits {
  public:
-  explicit SendWaits(Release release) : release_(release) {}
+  /// Of ranks with one chunk Megatron-Core batches the transfers, whatever the release.
+  SendWaits(Release release, int chunks)
+      : release_(chunks == 1 && is_overlapped(release) ? Release::megatron_batched : release) {}
 
   void begin_rank() { earlier_ = {}; }
   void begin_block(const Block& block) {
@@ -25,7 +27,7 @@ class SendWaits {
   /// A send of the current block.
   void add(Ref send) { current_.sends.push_back(send); }
   void end_block() {
-    if (overlapped()) {
+    if (is_overlapped(release_)) {
       if (weights_alone_) return;
       std::rotate(earlier_.begin(), earlier_.end() - 1, earlier_.end());
     }
@@ -46,8 +48,8 @@ class SendWaits {
     std::vector<Ref> sends;
   };
 
-  [[nodiscard]] bool overlapped() const {
-    return release_ == Release::megatron || release_ == Release::megatron_0_18;
+  static bool is_overlapped(Release release) {
+    return release == Release::megatron || release == Release::megatron_0_18;
   }
   // Weight gradients receive nothing, so most trainers start them at once.
   [[nodiscard]] bool waits_for(size_t before) const {

@@ -38,7 +38,7 @@ std::vector<Segment> segments(Pass pass, int layers, bool last, BackwardOrder or
       if (pass != Pass::I) chain.push_back({of.unit, 0, Main::weight_gradients, false, Weights::none, true});
       continue;
     }
-    if (options.recompute && pass != Pass::W && of.unit == kLayerUnits.back())
+    if (options.recompute.whole(of.layer) && pass != Pass::W && of.unit == kLayerUnits.back())
       for (const Unit unit : kLayerUnits) chain.push_back(forward({unit, of.layer}, true));
     // Without early weight gradients both orders are equal.
     const Weights weights = pass != Pass::B ? Weights::none

@@ -32,9 +32,9 @@ struct Segment {
 UnitPass pass_of(const Segment& segment);
 
 struct ChainOptions {
-  bool embedding = false;  // the chunk begins with the embedding (first virtual stage)
-  bool recompute = false;  // I and B recompute each layer's forward before its backward
-  int vision_layers = 0;   // layers of the vision encoder before the embedding; 0: none
+  bool embedding = false;    // the chunk begins with the embedding (first virtual stage)
+  Recompute recompute = {};  // of layers: I and B recompute a layer's forward before its backward
+  int vision_layers = 0;     // layers of the vision encoder before the embedding; 0: none
 };
 
 /// The chain of `pass` over `layers` layers, with the head if the chunk is the `last` virtual stage.

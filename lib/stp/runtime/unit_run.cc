@@ -7,7 +7,7 @@ namespace {
 
 // Whether the tensors of a forward are kept beyond its pass: not if its whole layer is recomputed later.
 bool keeps(const Recompute& recompute, const Op& op) {
-  return !recompute.layer || op.recomputed() || op.unit == Unit::head;
+  return !recompute.whole(op.layer) || op.recomputed() || op.unit == Unit::head;
 }
 
 // For I of the merger, which gets the gradient of the language model's input: keeps it for the embedding's W,
@@ -258,11 +258,12 @@ void UnitRun::activation_forward(MemoryKind kind) {
 // the layer's input.
 void UnitRun::drop_recomputed() {
   const Recompute& again = context_.strategy.recompute;
+  const bool whole = again.whole(op_.layer);
   for (const Component& component : components(op_.unit))
-    if (component.recomputed(again) || again.layer)
+    if (component.recomputed(again) || whole)
       for (const Kept& kept : component.keeps)
         if (kept.dropped) release(saved_[kept.which]);
-  if (!again.layer) return;
+  if (!whole) return;
   if (op_.unit == Unit::attn)
     context_.device.retag(saved_[Saved::norm_input], MemoryKind::saved);
   else
