@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "baselines/registry.h"
+#include "stp/base/allocator.h"
 #include "stp/cost/cost_table.h"
 #include "stp/program/lower.h"
 #include "stp/schedule/validate.h"
@@ -52,7 +53,7 @@ size_t bytes(const std::vector<T>& elements) {
   return elements.size() * sizeof(T);
 }
 size_t bytes(const Program& program) {
-  return bytes(program.streams) + bytes(program.ops) + bytes(program.rank_begin) +
+  return bytes(program.streams) + bytes(program.ops) + bytes(program.on_stream) + bytes(program.rank_begin) +
          bytes(program.depends_begin) + bytes(program.depends);
 }
 
@@ -150,6 +151,7 @@ void register_all() {
 }  // namespace stp
 
 int main(int argc, char** argv) {
+  stp::keep_freed_memory();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   benchmark::AddCustomContext("stp_version", STP_VERSION);

@@ -221,7 +221,7 @@ TEST(Replay, NoTransferOrCollectiveTakesLessThanItsLinksDo) {
           }
         }
         if (ops.ops[op].kind == OpKind::transfer) {
-          double& free = link_free[ops.ops[op].stream];
+          double& free = link_free[ops.on_stream[op]];
           EXPECT_GE(time.start, free);
           free = time.end;
           if (time.start == 0) continue;  // began before the first op, from which times count
@@ -252,7 +252,7 @@ TEST(Replay, ReceivesArePostedWhenTheOneBeforeWasTaken) {
       std::map<uint32_t, std::vector<OpId>> received;  // by link
       for (OpId op = 0; op < program.ops.size(); ++op)
         if (program.ops[op].kind == OpKind::transfer && program.stream_of(op).peer == rank)
-          received[program.ops[op].stream].push_back(op);
+          received[program.on_stream[op]].push_back(op);
       const auto taken = [&](OpId transfer) {
         for (OpId op = program.rank_begin[rank]; op < program.rank_begin[rank + 1]; ++op)
           for (const OpId needed : program.dependencies(op))

@@ -89,7 +89,7 @@ class Order {
     std::vector<OpId> last(program.streams.size(), kNone);
     for (OpId op = 0; op < program.ops.size(); ++op) {
       for (const OpId needed : program.dependencies(op)) followers_[needed].push_back(op);
-      OpId& before = last[program.ops[op].stream];
+      OpId& before = last[program.on_stream[op]];
       if (before != kNone) followers_[before].push_back(op);
       before = op;
     }
@@ -120,9 +120,9 @@ class Order {
 inline std::vector<double> ends_of_ops(const Program& program, const std::vector<double>& seconds) {
   std::vector<double> ends(program.ops.size()), of_streams(program.streams.size(), 0);
   for (OpId op = 0; op < program.ops.size(); ++op) {
-    double start = of_streams[program.ops[op].stream];
+    double start = of_streams[program.on_stream[op]];
     for (const OpId needed : program.dependencies(op)) start = std::max(start, ends[needed]);
-    ends[op] = of_streams[program.ops[op].stream] = start + seconds[op];
+    ends[op] = of_streams[program.on_stream[op]] = start + seconds[op];
   }
   return ends;
 }

@@ -29,9 +29,9 @@ Alone layer_alone(const CostTable& table, const Lowering& lowering) {
   double forward = 0, head = 0, backward = 0;
   for (OpId id = 0; id < program.ops.size(); ++id) {
     const Op& op = program.ops[id];
-    double start = stream_ends[op.stream];
+    double start = stream_ends[program.on_stream[id]];
     for (const OpId needed : program.dependencies(id)) start = std::max(start, ends[needed]);
-    ends[id] = stream_ends[op.stream] = start + seconds[id];
+    ends[id] = stream_ends[program.on_stream[id]] = start + seconds[id];
     double& end = op.chunk != kMiddle ? head : op.pass == Pass::F ? forward : backward;
     end = std::max(end, ends[id]);
   }
@@ -164,10 +164,10 @@ std::vector<double> block_seconds(const Program& program, int rank, const std::v
       first = id;
       std::fill(stream_ends.begin(), stream_ends.end(), 0);
     }
-    double start = stream_ends[op.stream];
+    double start = stream_ends[program.on_stream[id]];
     for (const OpId needed : program.dependencies(id))
       if (needed >= first && needed < id) start = std::max(start, ends[needed]);
-    ends[id] = stream_ends[op.stream] = start + seconds[id];
+    ends[id] = stream_ends[program.on_stream[id]] = start + seconds[id];
     of_blocks[block] = std::max(of_blocks[block], ends[id]);
   }
   return of_blocks;

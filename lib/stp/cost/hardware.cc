@@ -192,7 +192,7 @@ void add_parts(const Job& job, const HardwareProfile& profile, CostTable& table)
       parts.before = steps(UnitPart::before);
       parts.core = steps(UnitPart::core);
       // GEMMs beside the methods `pipeline` and `bulk` lose only these SMs: such collectives do not contend
-      // (Op::contends). The exchanges of the method `ring_exchange` use copy engines and no SMs.
+      // (Program::contends). The exchanges of the method `ring_exchange` use copy engines and no SMs.
       parts.after =
           steps(UnitPart::after, pass == UnitPass::F && division.overlaps() && !job.recipe.ring_scatter[index]
                                      ? overlap_sms.forward[index]

@@ -38,8 +38,8 @@ OpId ProgramBuilder::add_of_chunk(OpKind kind, const Action& action, StreamKind 
               .chunk = action.chunk,
               .layer = 0,
               .microbatch = action.microbatch,
-              .block = block,
-              .stream = stream(of)});
+              .block = block},
+             stream(of));
 }
 
 uint32_t ProgramBuilder::stream(StreamKind kind, int peer) {

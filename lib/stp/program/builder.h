@@ -39,8 +39,9 @@ class ProgramBuilder {
   void depend(Ref ref) {
     if (ref != kNothing) program.depends.push_back(ref);
   }
-  OpId add(const Op& op) {
+  OpId add(const Op& op, uint32_t stream) {
     program.ops.push_back(op);
+    program.on_stream.push_back(stream);
     return size() - 1;
   }
   /// Adds an op that works on the whole chunk of `action`.

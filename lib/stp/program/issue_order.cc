@@ -68,8 +68,8 @@ IssueOrder issue_order(const Program& program) {
   size_t longest = 1;
   for (OpId op = 0; op < program.ops.size(); ++op) {
     if (program.ops[op].kind != OpKind::transfer) continue;
-    links[program.ops[op].stream].push_back(op);
-    longest = std::max(longest, links[program.ops[op].stream].size());
+    links[program.on_stream[op]].push_back(op);
+    longest = std::max(longest, links[program.on_stream[op]].size());
   }
   std::vector<uint32_t> level;
   const auto runs = [&](size_t ahead) {

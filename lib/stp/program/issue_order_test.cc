@@ -38,11 +38,11 @@ void expect_issuable(const Program& program) {
           program.stream_of(needed).kind == StreamKind::p2p && program.stream_of(needed).peer == stream.rank;
       if (!received || taken[needed]) continue;
       taken[needed] = true;
-      --ahead[program.ops[needed].stream];
+      --ahead[program.on_stream[needed]];
     }
     issued[op] = true;
     if (stream.kind == StreamKind::p2p) {
-      ASSERT_LE(++ahead[program.ops[op].stream], order.receives_ahead) << describe(program, op);
+      ASSERT_LE(++ahead[program.on_stream[op]], order.receives_ahead) << describe(program, op);
     }
   }
 }

@@ -151,6 +151,7 @@ class Lowerer {
       if (ops > kMaxOps) refuse_size();
     }
     b_.program.ops.reserve(ops);
+    b_.program.on_stream.reserve(ops);
     b_.program.depends_begin.reserve(ops + 1);
     b_.program.depends.reserve(depends);
   }
@@ -402,9 +403,9 @@ class Lowerer {
                                     .layer = 0,
                                     .microbatch = chain.action.microbatch,
                                     .block = b_.block,
-                                    .stream = b_.link_to(receiver),
                                     .input = sent(chain),
-                                    .output = merged ? sent(chains[1]) : kNoValue});
+                                    .output = merged ? sent(chains[1]) : kNoValue},
+                                   b_.link_to(receiver));
       b_.set_output(output, {transfer, kNothing});
       sends_.add(transfer);
       if (merged) {

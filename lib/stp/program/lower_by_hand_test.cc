@@ -235,17 +235,19 @@ TEST(LowerByHand, OverlapPutsExchangesAndPiecesOfSumsBesideTheStepsOfAUnit) {
   const auto of_tp_that_contend = [&](const Program& in) {
     Texts texts;
     for (OpId op = 0; op < in.ops.size(); ++op)
-      if (in.stream_of(op).kind == StreamKind::tp && in.ops[op].contends) texts.push_back(op_text(in, op));
+      if (in.stream_of(op).kind == StreamKind::tp && in.contends(op)) texts.push_back(op_text(in, op));
     return texts;
   };
   EXPECT_THAT(of_tp_that_contend(program), ElementsAre("F0.0: AG head.F"));
   const Program apart = lower(one_rank({"F0.0", "I0.0", "W0.0"}), {1}, lowering);
   EXPECT_THAT(of_tp_that_contend(apart),
               ElementsAre("F0.0: AG head.F", "I0.0: RS mlp.I0", "I0.0: RS attn.I0"));
-  for (const Op& op : program.ops) EXPECT_TRUE(op.contends || op.kind != OpKind::compute);
+  for (OpId op = 0; op < program.ops.size(); ++op)
+    EXPECT_TRUE(program.contends(op) || program.ops[op].kind != OpKind::compute);
   // One rank has nothing to exchange.
   lowering.strategy.tp = 1;
-  for (const Op& op : lower(schedule, {1}, lowering).ops) EXPECT_TRUE(op.contends);
+  const Program alone = lower(schedule, {1}, lowering);
+  for (OpId op = 0; op < alone.ops.size(); ++op) EXPECT_TRUE(alone.contends(op));
   Lowering plain = lowering;
   plain.strategy.tp_overlap = TpOverlap::none;
   const auto same = [&](const Program& a, const Program& b) {

@@ -83,26 +83,28 @@ struct Op {
   UnitPass unit_pass;  // of compute; F or I of a collective, W_late of an embedding's all-gather
   Pass pass;           // the pass of its action
   int16_t chunk;
-  int16_t layer;  // within the chunk, in the order of the forward
+  int16_t layer;     // within the chunk, in the order of the forward
+  int16_t step = 0;  // from 0 within a part; from 1 for exchanges; the bucket for reductions of gradients and
+                     // gathers of weights
+  UnitPart part = UnitPart::whole;  // for F and I of a unit that Program::division() divides, and for a
+                                    // reduce-scatter of the output of a step of `after`
   int32_t microbatch;
-  int32_t block;    // index of the block in its rank's list; -1: none (optimizer)
-  uint32_t stream;  // index into Program::streams
+  int32_t block;  // index of the block in its rank's list; -1: none (optimizer)
   /// The values that the op reads and makes. They may be the same: along a chain each op changes the chain's
   /// value. A transfer carries one value, or two if the transfers of two microbatches are merged (`input` and
   /// `output`). The values have the same numbers on the other rank.
   ValueId input = kNoValue, output = kNoValue;
-  UnitPart part = UnitPart::whole;  // for F and I of a unit that Program::division() divides, and for a
-                                    // reduce-scatter of the output of a step of `after`
-  int16_t step = 0;                 // from 0 within a part; from 1 for exchanges; the bucket for reductions
-                                    // of gradients and gathers of weights
-  /// Whether the op contends: two such ops on a rank's `compute` and `tp` streams slow each other down while
-  /// they overlap.
-  bool contends = true;
 
   /// Whether the op is a forward that a backward recomputes.
   [[nodiscard]] bool recomputed() const { return unit_pass == UnitPass::F && is_backward(pass); }
   /// The number of tensors of a transfer.
   [[nodiscard]] int tensors() const { return output == kNoValue ? 1 : 2; }
+  /// With TpOverlap::megatron, whether GEMMs of the op's unit hide it.
+  [[nodiscard]] bool hidden() const {
+    return kind == OpKind::row_exchange ||
+           (kind == OpKind::reduce_scatter &&
+            (part != UnitPart::whole || (pass == Pass::B && unit_pass == UnitPass::I)));
+  }
 };
 
 using OpId = uint32_t;
@@ -116,6 +118,7 @@ struct Program {
                                       // none
   std::vector<ProgramStream> streams;
   std::vector<Op> ops;              // by rank, each in the order of issue
+  std::vector<uint32_t> on_stream;  // by op: index into `streams`
   std::vector<OpId> rank_begin;     // p + 1 entries: rank r issues ops [rank_begin[r], rank_begin[r + 1])
   std::vector<OpId> depends_begin;  // ops + 1 entries into `depends`
   std::vector<OpId> depends;        // dependencies besides the op before it on its stream
@@ -124,7 +127,11 @@ struct Program {
   [[nodiscard]] std::span<const OpId> dependencies(OpId op) const {
     return {depends.data() + depends_begin[op], depends.data() + depends_begin[op + 1]};
   }
-  [[nodiscard]] const ProgramStream& stream_of(OpId op) const { return streams[ops[op].stream]; }
+  [[nodiscard]] const ProgramStream& stream_of(OpId op) const { return streams[on_stream[op]]; }
+  /// Whether the op contends: two such ops on a rank's `compute` and `tp` streams slow each other down while
+  /// they overlap. What TpOverlap::megatron hides does not: copy engines exchange rows, and SMs are set aside
+  /// for sums, for which the GEMMs' costs account (lib/stp/cost).
+  [[nodiscard]] bool contends(OpId op) const { return !division().overlaps() || !ops[op].hidden(); }
   /// Whether `op` frees the device memory that its dependency `needed` offloads.
   [[nodiscard]] bool frees(OpId op, OpId needed) const {
     return ops[needed].kind == OpKind::offload && ops[op].kind != OpKind::reload;

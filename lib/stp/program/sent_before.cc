@@ -22,7 +22,7 @@ TransfersByOp sent_before(const Program& program, std::span<const OpId> order) {
   std::vector<OpId> latest(program.streams.size(), none);
   TransfersByOp before;
   for (const OpId id : order) {
-    const uint32_t stream = program.ops[id].stream;
+    const uint32_t stream = program.on_stream[id];
     const ProgramStream& here = program.streams[stream];
     const std::span<uint32_t> done = done_with(id);
     const auto follow = [&](OpId op) {

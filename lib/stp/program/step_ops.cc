@@ -94,7 +94,7 @@ void StepOps::end_rank() {
     b_.depend(prefix_of_ranks_before());
   else
     wait_for_gradients();
-  b_.add({.kind = OpKind::optimizer, .block = -1, .stream = b_.compute_stream()});
+  b_.add({.kind = OpKind::optimizer, .block = -1}, b_.compute_stream());
 }
 
 Ref StepOps::take_weights(int chunk, Unit unit, int layer) {
@@ -132,7 +132,7 @@ void StepOps::send_total() {
 void StepOps::send_prefix() {
   b_.begin_op();
   wait_for_gradients();
-  const OpId own = b_.add({.kind = OpKind::gradient_norm, .block = -1, .stream = b_.compute_stream()});
+  const OpId own = b_.add({.kind = OpKind::gradient_norm, .block = -1}, b_.compute_stream());
   if (b_.rank + 1 == b_.program.schedule.pp()) return;
   b_.begin_op();
   b_.depend(own);
@@ -145,7 +145,7 @@ Ref StepOps::prefix_of_ranks_before() const {
 }
 
 void StepOps::add_norm_transfer(OpKind kind, int receiver) {
-  const OpId op = b_.add({.kind = kind, .block = -1, .stream = b_.link_to(receiver)});
+  const OpId op = b_.add({.kind = kind, .block = -1}, b_.link_to(receiver));
   b_.set_output(b_.norm_of(kind, b_.rank), {op, kNothing});
 }
 
@@ -167,8 +167,8 @@ void StepOps::reduce_embedding() {
                                 .chunk = 0,
                                 .layer = 0,
                                 .microbatch = 0,
-                                .block = -1,
-                                .stream = b_.stream(StreamKind::dp)}));
+                                .block = -1},
+                               b_.stream(StreamKind::dp)));
 }
 
 }  // namespace stp

@@ -32,9 +32,7 @@ size_t ops_of(const Segment& segment, const Strategy& strategy) {
   return ops + weights + (division.overlaps() ? division.tp - 1 + kPipelineSteps : 0);
 }
 
-// Adds the sum over the group of the last compute op's output: the chain's value or a piece of it. If
-// tp_overlap hides it behind GEMMs of its unit, it does not contend: SMs are set aside for it, and the GEMMs'
-// costs account for the others (lib/stp/cost).
+// Adds the sum over the group of the last compute op's output: the chain's value or a piece of it.
 OpId UnitOps::add_reduction(SegmentOf of, ValueId value, int piece) {
   b_.begin_op();
   b_.depend(b_.latest.compute);
@@ -46,8 +44,6 @@ OpId UnitOps::add_reduction(SegmentOf of, ValueId value, int piece) {
       add(of, strategy_.sequence_parallel ? OpKind::reduce_scatter : OpKind::all_reduce, pass, b_.tp_stream(),
           whole ? value : kNoValue, unused || !last ? kNoValue : value);
   if (!whole) set_part(op, UnitPart::after, piece);
-  if (division_.overlaps() && (!whole || (of.action.pass == Pass::B && pass == UnitPass::I)))
-    b_.program.ops[op].contends = false;
   if (strategy_.sequence_parallel) b_.latest.scatter = op;
   return op;
 }
@@ -88,7 +84,6 @@ void UnitOps::add_ring(SegmentOf of, ValueId from, const std::function<void()>& 
       if (step == 0) b_.depend(norm);
       brought = add(of, OpKind::row_exchange, pass, b_.tp_stream(), begins ? from : kNoValue);
       set_part(brought, UnitPart::whole, step + 1);
-      b_.program.ops[brought].contends = false;  // copy engines carry it
     }
     if (begins)
       begin();

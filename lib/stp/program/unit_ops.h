@@ -43,9 +43,9 @@ class UnitOps {
                    .layer = of.segment.layer,
                    .microbatch = of.action.microbatch,
                    .block = b_.block,
-                   .stream = stream,
                    .input = input,
-                   .output = output});
+                   .output = output},
+                  stream);
   }
   OpId add_compute(SegmentOf of, OpKind kind, UnitPass pass, ValueId input = kNoValue,
                    ValueId output = kNoValue) {

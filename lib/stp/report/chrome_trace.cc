@@ -117,7 +117,7 @@ class Writer {
       if (program_.stream_of(op).kind != StreamKind::compute) continue;
       if (end < 0) start = timeline_.start[op];
       end = timeline_.end[op];
-      stream = program_.ops[op].stream;
+      stream = program_.on_stream[op];
     }
     if (end >= 0) slice(to_string(program_.schedule.ranks[rank][block]), "block", stream, start, end, "");
   }
@@ -125,8 +125,8 @@ class Writer {
   void write_op(int rank, OpId id, const std::string& waited) {
     const Op& op = program_.ops[id];
     const auto slice_of_op = [&](const std::string& name, const std::string& args) {
-      slice(name, to_string(program_.stream_of(id).kind), op.stream, timeline_.start[id], timeline_.end[id],
-            args);
+      slice(name, to_string(program_.stream_of(id).kind), program_.on_stream[id], timeline_.start[id],
+            timeline_.end[id], args);
     };
     const std::string name = name_in_action(op);
     if (name.empty()) return slice_of_op(describe_op(program_, id), waited);
@@ -164,9 +164,8 @@ class Writer {
     }
   }
   void arrow(const char* phase, OpId at) {
-    const Op& op = program_.ops[at];
     event() << "{\"ph\":" << phase << ",\"name\":\"transfer\",\"cat\":\"transfer\",\"id\":" << arrows_
-            << ",\"pid\":" << program_.streams[op.stream].rank << ",\"tid\":" << threads_[op.stream]
+            << ",\"pid\":" << program_.stream_of(at).rank << ",\"tid\":" << threads_[program_.on_stream[at]]
             << ",\"ts\":" << microseconds(nanoseconds(timeline_.start[at])) << "}";
   }
 

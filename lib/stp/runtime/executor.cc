@@ -29,7 +29,7 @@ void Executor::end(RankState& rank, Stream& stream, OpId id) {
   const EventRef done = events(rank, id).done = stream.record();
   for (const OpId needed : plan_.program.dependencies(id)) {
     if (is_own(rank, needed) || plan_.program.ops[needed].kind != OpKind::transfer) continue;
-    for (Link& link : links_[plan_.program.ops[needed].stream]) {
+    for (Link& link : links_[plan_.program.on_stream[needed]]) {
       if (link.receiver != &rank) continue;
       link.taken.resize(std::max<size_t>(link.taken.size(), plan_.number_on_link[needed] + 1));
       EventRef& taken = link.taken[plan_.number_on_link[needed]];
@@ -191,7 +191,7 @@ Part Executor::gather_part(RankState& rank, const Op& op) {
 void Executor::issue_transfer(OpId id) {
   const Op& op = plan_.program.ops[id];
   const size_t number = plan_.number_on_link[id], ahead = plan_.order.receives_ahead;
-  for (Link& link : links_[op.stream]) {
+  for (Link& link : links_[plan_.program.on_stream[id]]) {
     Stream& stream = link.sender != nullptr ? *link.send_stream : *link.receive_stream;
     if (link.sender != nullptr) begin(*link.sender, stream, id);
     if (link.receiver != nullptr) {

@@ -41,7 +41,7 @@ ExecutionPlan make_plan(Program program) {
   std::vector<uint32_t> on_link(plan.program.streams.size(), 0);
   for (OpId op = 0; op < plan.program.ops.size(); ++op)
     if (plan.program.ops[op].kind == OpKind::transfer)
-      plan.number_on_link[op] = on_link[plan.program.ops[op].stream]++;
+      plan.number_on_link[op] = on_link[plan.program.on_stream[op]]++;
   plan.sent_before = sent_before(plan.program, plan.order.ops);
   return plan;
 }

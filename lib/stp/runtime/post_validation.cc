@@ -44,7 +44,7 @@ void Executor::issue_gradient_norm(OpId id) {
 
 void Executor::issue_norm_transfer(OpId id) {
   const bool prefix = plan_.program.ops[id].kind == OpKind::norm_prefix;
-  for (Link& link : links_[plan_.program.ops[id].stream]) {
+  for (Link& link : links_[plan_.program.on_stream[id]]) {
     Stream& stream = link.sender != nullptr ? *link.send_stream : *link.receive_stream;
     std::vector<Part> parts;
     if (RankState* sender = link.sender) {

@@ -1,6 +1,23 @@
+// The engine goes on with one rank as far as it can, then with the next, and not from event to event over all
+// ranks: the ops of a rank lie side by side in memory.
+//
+// Without contention an op's end is known as soon as those of its dependencies and of the op before it on its
+// stream are. A visit gives times to a rank's ops in the order of issue, up to one that waits for another
+// rank. It leaves a note there; the visit that brings the end calls the rank again.
+//
+// With contention the ops on a rank's streams `compute` and `tp`, its two lanes, slow each other down.
+// Nothing else is coupled: a visit goes through the starts and ends on both lanes in the order of time, and
+// gives other ops their times as above. If a lane waits for another rank, the visit goes on only to the
+// horizon, the earliest time at which what it waits for may come: the time up to which that rank has come,
+// and the transfer. Where no rank can go on, the first event of all is safe, since nothing can come before
+// it.
+//
+// Things that happen at one time happen in the order of their ranks, then of their streams. Only rounding
+// depends on it: whether a lane was idle for no time at all.
 #include "stp/simulate/simulate.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <stdexcept>
 #include <utility>
@@ -12,265 +29,320 @@ namespace {
 
 constexpr OpId kNone = ~OpId{0};
 constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kUnknown = -1;
 
-// Shared by both engines: the head of every stream and the waiting streams. A stream waits for at most one op
-// at a time, so the waiters of an op form a linked list.
-class Replay {
+// Adds an op to how its rank's compute stream spends the time; the op before it there ended at `before`.
+void account(const Program& program, const Timeline& timeline, OpId op, double before, RankTime& rank) {
+  const double idle = timeline.start[op] - before;
+  if (idle > 0)
+    (waited_for_own_all_reduce(program, timeline, op) ? rank.tp_bubble_s : rank.pp_bubble_s) += idle;
+  rank.compute_s += timeline.end[op] - timeline.start[op];
+}
+
+class Engine {
  public:
-  Replay(const Program& program, std::span<const double> seconds)
+  Engine(const Program& program, std::span<const double> seconds, const Contention& contention,
+         bool contended)
       : program_(program),
         seconds_(seconds),
-        next_in_stream_(program.ops.size(), kNone),
-        first_waiter_(program.ops.size(), kNone),
-        head_(program.streams.size(), kNone),
-        next_waiter_(program.streams.size(), kNone) {
-    timeline_.start.assign(program.ops.size(), -1);
-    timeline_.end.assign(program.ops.size(), -1);
-    std::vector<OpId> last(program.streams.size(), kNone);
-    for (OpId op = 0; op < program.ops.size(); ++op) {
-      const uint32_t stream = program.ops[op].stream;
-      (last[stream] == kNone ? head_[stream] : next_in_stream_[last[stream]]) = op;
-      last[stream] = op;
+        contention_(contention),
+        contended_(contended),
+        streams_(program.streams.size() + 1),
+        ranks_(program.schedule.pp()) {
+    timeline_.start.resize(program.ops.size());
+    timeline_.end.assign(program.ops.size(), kUnknown);
+    timeline_.ranks.resize(ranks_.size());
+    for (uint32_t id = 0; id < ranks_.size(); ++id) {
+      ranks_[id].next = program.rank_begin[id];
+      ranks_[id].lanes.fill(&streams_.back());
+      call(id);
     }
+    for (uint32_t id = 0; id < program.streams.size(); ++id) {
+      const ProgramStream& info = program.streams[id];
+      Rank& rank = ranks_[streams_[id].rank = info.rank];
+      streams_[id].kind = info.kind;
+      if (streams_[id].is_lane()) rank.lanes[info.kind == StreamKind::tp] = &streams_[id];
+      rank.streams.push_back(&streams_[id]);
+    }
+    if (contended) link_streams();
+  }
+
+  Timeline run() && {
+    for (;;) {
+      while (!called_.empty()) {
+        const uint32_t id = called_.back();
+        called_.pop_back();
+        ranks_[id].called = false;
+        if (contended_)
+          visit_lanes(id);
+        else
+          visit(id);
+      }
+      const auto first = std::ranges::min_element(ranks_, {}, &Rank::event);
+      if (first->event == kNever) return std::move(*this).finish();
+      visit_lanes(static_cast<uint32_t>(first - ranks_.begin()), true);
+    }
+  }
+
+ private:
+  struct Stream {
+    uint32_t rank = 0;
+    StreamKind kind = StreamKind::p2p;
+    double free_at = 0;  // the end of its last op so far
+    // With contention:
+    OpId next = kNone;       // the op that runs or comes next
+    OpId needed = kNone;     // the next op waits for it
+    OpId noted = kNone;      // the last op for which there was a note
+    uint32_t owner = kNone;  // the rank of `needed`, unless that is on this rank's other lane
+    OpId cause = kNone;      // the dependency of the next op that ended last
+    double event = kNever;   // of a lane: when its op ends or the next can start, as far as known
+    bool runs = false;       // a lane's op,
+    bool contends = true;    // and contends
+    bool undecided = false;  // a lane's op has ended; whether the next one starts at once is not known
+    double left = 0;         // seconds of work of the op that runs, at full speed
+    double rate = 1;         // its share of full speed
+    double since = 0;        // when `left` was true
+
+    [[nodiscard]] bool is_lane() const { return kind == StreamKind::compute || kind == StreamKind::tp; }
+  };
+  struct Rank {
+    std::vector<Stream*> streams;
+    std::array<Stream*, 2> lanes{};                // `compute` and `tp`
+    std::vector<std::pair<OpId, uint32_t>> notes;  // an op of this rank, a rank that waits for it
+    bool called = false;
+    OpId next = 0;            // without contention: the first op without times
+    double event = kNever;    // the first on its lanes
+    double horizon = kNever;  // what it waits for comes not before
+    double clock = 0;         // what comes from it and has not ended starts not before
+  };
+
+  [[nodiscard]] const Stream& stream_of(OpId op) const { return streams_[program_.on_stream[op]]; }
+  [[nodiscard]] bool known(OpId op) const { return timeline_.end[op] >= 0; }
+
+  void end(Stream& stream, OpId op, double time) {
+    timeline_.end[op] = time;
+    if (stream.kind == StreamKind::compute)
+      account(program_, timeline_, op, stream.free_at, timeline_.ranks[stream.rank]);
+    stream.free_at = time;
+    ++ended_;
+  }
+  void call(uint32_t id) {
+    if (!std::exchange(ranks_[id].called, true)) called_.push_back(id);
+  }
+  // Calls the ranks that can go on since ops of `rank` have ended or its clock has moved.
+  void leave(Rank& rank, double clock) {
+    const bool moved = clock > std::exchange(rank.clock, clock);
+    std::erase_if(rank.notes, [&](const auto& note) {
+      const auto& [needed, waiting] = note;
+      if (known(needed) || (moved && ranks_[waiting].event < earliest(needed))) call(waiting);
+      return known(needed);
+    });
+  }
+
+  // ---- without contention ----
+
+  void visit(uint32_t id) {
+    Rank& rank = ranks_[id];
+    const OpId last = program_.rank_begin[id + 1];
+    OpId missing = kNone;
+    for (OpId op = rank.next; op < last; rank.next = ++op) {
+      Stream& stream = streams_[program_.on_stream[op]];
+      double start = stream.free_at;
+      for (const OpId needed : program_.dependencies(op)) {
+        if (!known(needed)) missing = needed;
+        start = std::max(start, timeline_.end[needed]);
+      }
+      if (missing != kNone) {
+        ranks_[stream_of(missing).rank].notes.emplace_back(missing, id);
+        break;
+      }
+      timeline_.start[op] = start;
+      end(stream, op, start + seconds_[op]);
+    }
+    leave(rank, 0);
+  }
+
+  // ---- with contention ----
+
+  void link_streams() {
+    next_in_stream_.resize(program_.ops.size(), kNone);
+    std::vector<OpId> latest(streams_.size(), kNone);
+    for (OpId op = 0; op < program_.ops.size(); ++op) {
+      const uint32_t stream = program_.on_stream[op];
+      const OpId before = std::exchange(latest[stream], op);
+      (before == kNone ? streams_[stream].next : next_in_stream_[before]) = op;
+    }
+  }
+
+  // `is_first`: no rank has an earlier event.
+  void visit_lanes(uint32_t id, bool is_first = false) {
+    Rank& rank = ranks_[id];
+    Stream &compute = *rank.lanes[0], &tp = *rank.lanes[1];
+    for (catch_up(rank);; is_first = false) {
+      const bool of_tp = tp.event < compute.event || (tp.event == compute.event && tp.event < kNever &&
+                                                      order_of_event(tp) < order_of_event(compute));
+      const bool waits = compute.owner != kNone || tp.owner != kNone;
+      rank.event = of_tp ? tp.event : compute.event;
+      if (rank.event < (waits && !is_first ? rank.horizon : kNever))
+        of_tp ? happen(tp, compute) : happen(compute, tp);
+      else if (!catch_up(rank))
+        break;
+    }
+    for (Stream* each : rank.streams)
+      if (each->owner != kNone && std::exchange(each->noted, each->needed) != each->needed)
+        ranks_[each->owner].notes.emplace_back(each->needed, id);
+    leave(rank, std::min(rank.horizon, rank.event));
+  }
+  // What waits for `op` of another rank, which has not ended, waits at least until then.
+  [[nodiscard]] double earliest(OpId op) const {
+    return ranks_[stream_of(op).rank].clock + (stream_of(op).is_lane() ? 0 : seconds_[op]);
+  }
+
+  // Gives times to ops on no lane, as far as known, and looks again for what streams wait for. Returns
+  // whether a lane has found it.
+  bool catch_up(Rank& rank) {
+    bool found = false;
+    for (bool more = true; std::exchange(more, false);)
+      for (Stream* each : rank.streams)
+        while (!each->runs && (each->event == kNever || each->undecided) &&
+               (each->needed == kNone || known(each->needed)) && find(*each)) {
+          found |= each->is_lane();
+          if (each->undecided) each->event = each->free_at;
+          if (each->is_lane()) break;
+          timeline_.start[each->next] = each->event;
+          end(*each, each->next, std::exchange(each->event, kNever) + seconds_[each->next]);
+          each->next = next_in_stream_[each->next];
+          more = true;
+        }
+    rank.horizon = kNever;
+    for (const Stream* each : rank.streams)
+      if (each->owner != kNone && each->owner != each->rank)
+        rank.horizon = std::min(rank.horizon, earliest(each->needed));
+    return found;
+  }
+  // Finds when the stream's next op can start, or what it waits for.
+  bool find(Stream& stream) {
+    stream.needed = stream.cause = kNone;
+    stream.owner = kNone;
+    if (stream.next == kNone) return false;
+    for (const OpId needed : program_.dependencies(stream.next)) {
+      if (!known(needed)) {
+        const Stream& of = stream_of(stream.needed = needed);
+        if (!of.is_lane() || of.rank != stream.rank) stream.owner = of.rank;
+        return false;
+      }
+      const auto when = [&](OpId op) { return std::pair(timeline_.end[op], order(stream_of(op))); };
+      if (stream.cause == kNone || when(stream.cause) < when(needed)) stream.cause = needed;
+    }
+    stream.event = std::max(stream.cause == kNone ? 0 : timeline_.end[stream.cause], stream.free_at);
+    return true;
+  }
+
+  // The place of a stream's op among what ends at one time, and of a lane's event.
+  using Order = std::pair<uint32_t, const Stream*>;
+  static Order order(const Stream& stream) { return {stream.rank, &stream}; }
+  [[nodiscard]] Order order_of_event(const Stream& lane) const {
+    const bool ready = lane.runs || lane.cause == kNone || timeline_.end[lane.cause] < lane.event;
+    return order(ready ? lane : stream_of(lane.cause));
+  }
+  // Whether the lane's next op starts as soon as an op on `ended` ends.
+  [[nodiscard]] bool starts_with(const Stream& lane, const Stream& ended) const {
+    if (lane.runs || lane.event > ended.free_at) return false;
+    if (lane.cause == kNone || order_of_event(lane) <= order(ended)) return true;
+    return stream_of(lane.cause).is_lane() && stream_of(lane.cause).rank == lane.rank;
+  }
+
+  // The lane's op ends, or the next one starts.
+  void happen(Stream& lane, Stream& partner) {
+    const double now = lane.event;
+    if (!lane.runs && !lane.undecided) return start(lane, partner, now);
+    const OpId op = lane.next;
+    if (lane.runs) {
+      end(lane, op, now);
+      lane.next = next_in_stream_[op];
+    }
+    lane.runs = false;
+    lane.event = kNever;
+    find(lane);
+    if (partner.needed == op) find(partner);
+    const bool decided = std::exchange(lane.undecided, false);
+    if (lane.owner != kNone || partner.owner != kNone) catch_up(ranks_[lane.rank]);
+    lane.undecided = !decided && partner.runs && lane.owner != kNone && now >= ranks_[lane.rank].horizon;
+    if (lane.undecided)
+      lane.event = now;
+    else if (starts_with(lane, lane))
+      start(lane, partner, now, true);
+    else
+      adjust(partner, lane, now);
+    if (starts_with(partner, lane)) start(partner, lane, now);
+  }
+  // `was_busy`: the lane has ended an op at this moment, so that another changes nothing for its partner.
+  void start(Stream& lane, Stream& partner, double now, bool was_busy = false) {
+    timeline_.start[lane.next] = now;
+    lane.runs = true;
+    lane.left = seconds_[lane.next];
+    const bool before = std::exchange(lane.contends, program_.contends(lane.next));
+    set_rate(lane, partner, now);
+    if (!was_busy || before != lane.contends) adjust(partner, lane, now);
+  }
+  // The rate of `lane` changes because its partner becomes busy or idle.
+  void adjust(Stream& lane, const Stream& partner, double now) {
+    if (!lane.runs) return;
+    lane.left = std::max(0.0, lane.left - (now - lane.since) * lane.rate);
+    set_rate(lane, partner, now);
+  }
+  void set_rate(Stream& lane, const Stream& partner, double now) {
+    lane.since = now;
+    const double share = lane.kind == StreamKind::tp ? contention_.all_reduce : contention_.compute;
+    lane.rate = partner.runs && lane.contends && partner.contends ? share : 1;
+    lane.event = now + lane.left / lane.rate;
   }
 
   Timeline finish() && {
-    for (const OpId op : head_)
-      if (op != kNone) throw std::runtime_error("deadlock: " + describe(program_, op) + " never starts");
-    for (const double end : timeline_.end) timeline_.step_s = std::max(timeline_.step_s, end);
-    timeline_.ranks = rank_times(program_, timeline_);
+    if (const auto& ends = timeline_.end; ended_ < ends.size()) {
+      const auto stuck = static_cast<OpId>(std::ranges::find(ends, kUnknown) - ends.begin());
+      throw std::runtime_error("deadlock: " + describe(program_, stuck) + " never starts");
+    }
+    for (const Stream& stream : streams_) timeline_.step_s = std::max(timeline_.step_s, stream.free_at);
+    for (size_t rank = 0; rank < ranks_.size(); ++rank)
+      timeline_.ranks[rank].pp_bubble_s += timeline_.step_s - ranks_[rank].lanes[0]->free_at;
     return std::move(timeline_);
-  }
-
- protected:
-  // Returns an op that `op` still waits for, or kNone; `ready` is then the end of its last dependency.
-  OpId blocker(OpId op, double& ready) const {
-    ready = 0;
-    for (const OpId needed : program_.dependencies(op)) {
-      if (timeline_.end[needed] < 0) return needed;
-      ready = std::max(ready, timeline_.end[needed]);
-    }
-    return kNone;
-  }
-  void wait(uint32_t stream, OpId op) {
-    next_waiter_[stream] = first_waiter_[op];
-    first_waiter_[op] = stream;
-  }
-  template <typename Wake>
-  void wake_waiters(OpId op, Wake wake) {
-    for (uint32_t stream = first_waiter_[op]; stream != kNone;) {
-      const uint32_t next = next_waiter_[stream];
-      wake(stream);
-      stream = next;
-    }
   }
 
   const Program& program_;
   std::span<const double> seconds_;
+  const Contention contention_;
+  const bool contended_;
   Timeline timeline_;
-  std::vector<OpId> next_in_stream_;    // by op
-  std::vector<uint32_t> first_waiter_;  // by op: a stream
-  std::vector<OpId> head_;              // by stream: its first op that has not ended
-  std::vector<uint32_t> next_waiter_;   // by stream
-};
-
-// Without contention an op's end is known as soon as its dependencies' ends are: ops need not be processed in
-// the order of time.
-class PlainReplay : Replay {
- public:
-  using Replay::Replay;
-
-  Timeline run() && {
-    std::vector<double> free_at(head_.size(), 0);
-    std::vector<uint32_t> runnable;
-    for (size_t stream = head_.size(); stream-- > 0;) runnable.push_back(static_cast<uint32_t>(stream));
-    while (!runnable.empty()) {
-      const uint32_t stream = runnable.back();
-      runnable.pop_back();
-      for (OpId op = head_[stream]; op != kNone; op = head_[stream]) {
-        double ready = 0;
-        if (const OpId needed = blocker(op, ready); needed != kNone) {
-          wait(stream, needed);
-          break;
-        }
-        timeline_.start[op] = std::max(ready, free_at[stream]);
-        timeline_.end[op] = free_at[stream] = timeline_.start[op] + seconds_[op];
-        wake_waiters(op, [&](uint32_t waiter) { runnable.push_back(waiter); });
-        head_[stream] = next_in_stream_[op];
-      }
-    }
-    return std::move(*this).finish();
-  }
-};
-
-// The rank on which an op ends first: a tournament tree over all ranks, so that an update costs log(ranks).
-class Tournament {
- public:
-  explicit Tournament(size_t ranks) {
-    while (leaves_ < ranks) leaves_ *= 2;
-    time_.assign(leaves_, kNever);
-    winner_.resize(2 * leaves_);
-    for (uint32_t rank = 0; rank < leaves_; ++rank) winner_[leaves_ + rank] = rank;
-    for (size_t node = leaves_; --node > 0;) winner_[node] = winner_[2 * node];
-  }
-
-  void set(uint32_t rank, double time) {
-    time_[rank] = time;
-    for (size_t node = (leaves_ + rank) / 2; node > 0; node /= 2) {
-      const uint32_t left = winner_[2 * node], right = winner_[2 * node + 1];
-      winner_[node] = time_[right] < time_[left] ? right : left;
-    }
-  }
-  [[nodiscard]] uint32_t first() const { return winner_[1]; }
-  [[nodiscard]] double time() const { return time_[winner_[1]]; }
-
- private:
-  size_t leaves_ = 2;
-  std::vector<double> time_;      // by rank
-  std::vector<uint32_t> winner_;  // by node of the tree, the root at 1
-};
-
-// With contention the running ops on a rank's compute and tp streams slow each other down: rates change
-// whenever one of the two becomes busy or idle, so ends must be processed in the order of time.
-//
-// Shared processors slow all ops alike, so they do not change which ends first: the simulation uses the time
-// that would pass without sharing, and `clock_` is the time that passes.
-class ContendedReplay : Replay {
- public:
-  ContendedReplay(const Program& program, std::span<const double> seconds, const Contention& contention,
-                  const Processors& processors)
-      : Replay(program, seconds),
-        processors_(processors),
-        running_(program.streams.size()),
-        ends_(program.schedule.pp()) {
-    ranks_.resize(program.schedule.pp());
-    std::vector<uint32_t> compute(ranks_.size(), kNone);
-    for (uint32_t stream = 0; stream < program.streams.size(); ++stream) {
-      running_[stream].rank = program.streams[stream].rank;
-      ranks_[running_[stream].rank].streams.push_back(stream);
-      if (program.streams[stream].kind == StreamKind::compute) compute[program.streams[stream].rank] = stream;
-    }
-    for (uint32_t stream = 0; stream < program.streams.size(); ++stream) {
-      const ProgramStream& info = program.streams[stream];
-      if (info.kind != StreamKind::tp || compute[info.rank] == kNone) continue;
-      running_[stream].partner = compute[info.rank];
-      running_[stream].contended_rate = contention.all_reduce;
-      running_[compute[info.rank]].partner = stream;
-      running_[compute[info.rank]].contended_rate = contention.compute;
-    }
-  }
-
-  Timeline run() && {
-    for (uint32_t stream = 0; stream < head_.size(); ++stream) try_start(stream, 0);
-    for (uint32_t rank = 0; rank < ranks_.size(); ++rank) settle(rank);
-    while (ends_.time() < kNever) end_op(ranks_[ends_.first()].first, ends_.time());
-    return std::move(*this).finish();
-  }
-
- private:
-  // The state of a stream.
-  struct Running {
-    uint32_t rank = 0;
-    uint32_t partner = kNone;   // the tp stream of a compute stream, and the other way round
-    double contended_rate = 1;  // its share of full speed while the partner is busy
-    bool busy = false;
-    bool contends = true;  // its current op
-    double left = 0;       // seconds of work, at full speed
-    double rate = 1;       // its current share of full speed
-    double since = 0;      // when `left` was true
-    double end = kNever;   // of the current op, at the current rate
-  };
-  struct Rank {
-    std::vector<uint32_t> streams;
-    uint32_t first = kNone;  // the stream whose op ends first
-  };
-
-  // Starts the stream's next op if it is ready. `was_busy`: the stream ended an op at this moment, so that
-  // starting another changes nothing for its partner.
-  bool try_start(uint32_t stream, double now, bool was_busy = false) {
-    const OpId op = head_[stream];
-    if (op == kNone) return false;
-    double ready = 0;
-    if (const OpId needed = blocker(op, ready); needed != kNone) {
-      wait(stream, needed);
-      return false;
-    }
-    timeline_.start[op] = clock_;
-    Running& running = running_[stream];
-    running.busy = true;
-    ++busy_;
-    running.left = seconds_[op];
-    const bool before = std::exchange(running.contends, program_.ops[op].contends);
-    set_rate(running, now);
-    if (!was_busy || before != running.contends) adjust(running.partner, now);
-    return true;
-  }
-
-  void end_op(uint32_t stream, double now) {
-    const OpId op = head_[stream];
-    advance_clock(now);
-    timeline_.end[op] = clock_;
-    Running& running = running_[stream];
-    running.busy = false;
-    --busy_;
-    running.end = kNever;
-    head_[stream] = next_in_stream_[op];
-    if (!try_start(stream, now, true)) adjust(running.partner, now);
-    wake_waiters(op, [&](uint32_t waiter) {
-      if (try_start(waiter, now) && running_[waiter].rank != running.rank) settle(running_[waiter].rank);
-    });
-    settle(running.rank);
-  }
-
-  void advance_clock(double now) {
-    clock_ = processors_.rates.empty() ? now : clock_ + (now - now_) / speed();
-    now_ = now;
-  }
-
-  // The rate factor of all running ops under shared processors.
-  [[nodiscard]] double speed() const {
-    const size_t processors = processors_.rates.size();
-    const size_t workers = busy_ * processors_.per_op;
-    if (workers <= processors) return processors_.rates[std::max<size_t>(workers, 1) - 1];
-    return processors_.rates.back() * static_cast<double>(processors) / static_cast<double>(workers);
-  }
-
-  // The rate of `stream` changes because its partner becomes busy or idle.
-  void adjust(uint32_t stream, double now) {
-    if (stream == kNone || !running_[stream].busy) return;
-    Running& running = running_[stream];
-    running.left = std::max(0.0, running.left - (now - running.since) * running.rate);
-    set_rate(running, now);
-  }
-
-  void set_rate(Running& running, double now) {
-    const bool contended = running.partner != kNone && running_[running.partner].busy && running.contends &&
-                           running_[running.partner].contends;
-    running.since = now;
-    running.rate = contended ? running.contended_rate : 1;
-    running.end = now + running.left / running.rate;
-  }
-
-  // Call after ends on `rank` have changed.
-  void settle(uint32_t rank) {
-    Rank& here = ranks_[rank];
-    double time = kNever;
-    for (const uint32_t stream : here.streams) {
-      if (running_[stream].end < time) {
-        time = running_[stream].end;
-        here.first = stream;
-      }
-    }
-    ends_.set(rank, time);
-  }
-
-  const Processors& processors_;
-  double now_ = 0, clock_ = 0;    // without and with shared processors
-  size_t busy_ = 0;               // streams
-  std::vector<Running> running_;  // by stream
+  size_t ended_ = 0;
+  std::vector<Stream> streams_;  // the last one stands for lanes that a rank lacks
   std::vector<Rank> ranks_;
-  Tournament ends_;
+  std::vector<uint32_t> called_;
+  std::vector<OpId> next_in_stream_;  // by op; with contention
 };
+
+// Makes the times of `timeline` those that pass on shared processors. They slow all ops alike, so they do not
+// change what comes before what.
+void share(const Program& program, Timeline& timeline, const Processors& processors) {
+  const auto speed = [&](size_t busy) {
+    const size_t count = processors.rates.size(), workers = busy * processors.per_op;
+    if (workers <= count) return processors.rates[std::max<size_t>(workers, 1) - 1];
+    return processors.rates.back() * static_cast<double>(count) / static_cast<double>(workers);
+  };
+  std::vector<std::pair<double*, int>> events;  // a time, and the change of the number of ops that run
+  for (double& start : timeline.start) events.emplace_back(&start, 1);
+  for (double& end : timeline.end) events.emplace_back(&end, -1);
+  std::ranges::sort(events, {}, [](const auto& event) { return *event.first; });
+  double now = 0, clock = 0;
+  size_t busy = 0;
+  for (const auto& [time, change] : events) {
+    clock += (*time - now) / speed(busy);
+    now = std::exchange(*time, clock);
+    busy += change;
+  }
+  timeline.step_s = clock;
+  timeline.ranks = rank_times(program, timeline);
+}
 
 }  // namespace
 
@@ -295,12 +367,7 @@ std::vector<RankTime> rank_times(const Program& program, const Timeline& timelin
   for (OpId op = 0; op < program.ops.size(); ++op) {
     const ProgramStream& stream = program.stream_of(op);
     if (stream.kind != StreamKind::compute || !timeline.has(op)) continue;
-    RankTime& rank = ranks[stream.rank];
-    const double idle = timeline.start[op] - before[stream.rank];
-    if (idle > 0)
-      (waited_for_own_all_reduce(program, timeline, op) ? rank.tp_bubble_s : rank.pp_bubble_s) += idle;
-    rank.compute_s += timeline.end[op] - timeline.start[op];
-    before[stream.rank] = timeline.end[op];
+    account(program, timeline, op, std::exchange(before[stream.rank], timeline.end[op]), ranks[stream.rank]);
   }
   for (size_t rank = 0; rank < before.size(); ++rank)
     ranks[rank].pp_bubble_s +=
@@ -310,9 +377,11 @@ std::vector<RankTime> rank_times(const Program& program, const Timeline& timelin
 
 Timeline simulate(const Program& program, std::span<const double> seconds, const Contention& contention,
                   const Processors& processors) {
-  if (contention.compute == 1 && contention.all_reduce == 1 && processors.rates.empty())
-    return PlainReplay(program, seconds).run();
-  return ContendedReplay(program, seconds, contention, processors).run();
+  const bool shared = !processors.rates.empty();
+  const bool contended = contention.compute != 1 || contention.all_reduce != 1 || shared;
+  Timeline timeline = Engine(program, seconds, contention, contended).run();
+  if (shared) share(program, timeline, processors);
+  return timeline;
 }
 
 namespace {

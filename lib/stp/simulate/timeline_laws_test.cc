@@ -6,6 +6,7 @@
 #include <random>
 
 #include "stp/program/lower.h"
+#include "support/by_events.h"
 #include "support/hand.h"
 #include "support/programs.h"
 #include "support/schedules.h"
@@ -38,8 +39,10 @@ TEST(Contention, ReproducesThePapersOverlappedTimesOfTable11) {
 TEST(Contention, LeavesOpsAloneThatDoNotContendAndThoseBesideThem) {
   for (const bool compute : {false, true}) {
     Hand hand(1);
+    hand.program.strategy.tp_overlap = TpOverlap::megatron;
+    hand.program.strategy.tp = 2;
     const OpId gemm = hand.compute(0, 2), reduce = hand.all_reduce(0, 1), second = hand.all_reduce(0, 0.25);
-    hand.program.ops[compute ? gemm : reduce].contends = false;
+    hand.program.ops[compute ? gemm : reduce].kind = OpKind::row_exchange;  // which does not contend
     const Timeline timeline = hand.run({0.5, 0.5});
     EXPECT_DOUBLE_EQ(timeline.end[reduce], 1);
     EXPECT_DOUBLE_EQ(timeline.end[second], compute ? 1.25 : 1.5);
@@ -76,7 +79,8 @@ Case random_case(std::mt19937& random, bool post_validation = false) {
   for (int& count : layers) count = static_cast<int>(random() % 3);
   Lowering lowering{kReleases[random() % std::size(kReleases)],
                     random() % 2 ? BackwardOrder::suite : BackwardOrder::megatron,
-                    post_validation || random() % 2 == 0};
+                    post_validation || random() % 2 == 0,
+                    random() % 4 ? BraidPolicy::static_merge : BraidPolicy::sequential};
   lowering.strategy.post_validation = post_validation;
   lowering.strategy.cp = 1 + static_cast<int>(random() % 3);
   lowering.strategy.cp_method = static_cast<CpMethod>(random() % 2);
@@ -85,6 +89,12 @@ Case random_case(std::mt19937& random, bool post_validation = false) {
     lowering.strategy.tp_overlap = TpOverlap::megatron;
     lowering.strategy.tp = 2 + static_cast<int>(random() % 3);
   }
+  if (lowering.strategy.tp_overlap == TpOverlap::none && random() % 4 == 0)
+    lowering.strategy.tp_overlap = TpOverlap::domino;
+  lowering.data_parallel = random() % 3 == 0;
+  lowering.strategy.zero = random() % 2 == 0;
+  lowering.tied = lowering.embedding = random() % 3 == 0;
+  if (random() % 4 == 0) lowering.strategy.offload = 0.5;
   Case c{lower(random_schedule(random, placement, m), layers, lowering), {}, {}};
   const auto style = random() % 3;
   std::uniform_real_distribution<double> real(0, 2), rate(0.3, 1);
@@ -108,7 +118,7 @@ void expect_lawful(const Case& c, const Timeline& timeline, const Contention& co
   for (OpId op = 0; op < program.ops.size(); ++op) {
     double earliest = 0;
     for (const OpId needed : program.dependencies(op)) earliest = std::max(earliest, timeline.end[needed]);
-    auto& stream = by_stream[program.ops[op].stream];
+    auto& stream = by_stream[program.on_stream[op]];
     if (!stream.empty()) earliest = std::max(earliest, timeline.end[stream.back()]);
     stream.push_back(op);
     // An op starts exactly when its stream and its dependencies are ready.
@@ -128,7 +138,7 @@ void expect_lawful(const Case& c, const Timeline& timeline, const Contention& co
       const bool compute = stream.kind == StreamKind::compute;
       share = compute ? contention.compute : contention.all_reduce;
       for (const OpId other : *streams.at({stream.rank, compute ? StreamKind::tp : StreamKind::compute}))
-        if (program.ops[op].contends && program.ops[other].contends)
+        if (program.contends(op) && program.contends(other))
           overlap += std::max(0.0, std::min(timeline.end[op], timeline.end[other]) -
                                        std::max(timeline.start[op], timeline.start[other]));
     }
@@ -207,6 +217,32 @@ TEST(SharedProcessors, OfWhichThereIsOneTakeAllWorkOneAfterTheOther) {
     for (const double each : c.seconds) work += each;
     for (const int per_op : {1, 4})
       EXPECT_NEAR(simulate(c.program, c.seconds, {}, {{1}, per_op}).step_s, per_op * work, 1e-9 * (1 + work));
+  }
+}
+
+// ---- the same, from event to event ----
+
+// To the last bit: what happens at one time is in the same order.
+TEST(Simulate, GivesEveryOpTheTimesOfASimulationFromEventToEvent) {
+  std::mt19937 random(616);
+  for (int draw = 0; draw < 1000; ++draw) {
+    const Case c = random_case(random, draw % 8 == 0);
+    const Processors shared{{1, 0.9, 0.7}, 1 + static_cast<int>(random() % 3)};
+    const auto expect_same = [&](const Contention& contention, const Processors& processors) {
+      const Timeline expected = by_events::simulate(c.program, c.seconds, contention, processors),
+                     timeline = simulate(c.program, c.seconds, contention, processors);
+      ASSERT_EQ(timeline.start, expected.start) << "draw " << draw;
+      ASSERT_EQ(timeline.end, expected.end) << "draw " << draw;
+      ASSERT_EQ(timeline.step_s, expected.step_s);
+      for (size_t rank = 0; rank < expected.ranks.size(); ++rank) {
+        ASSERT_EQ(timeline.ranks[rank].compute_s, expected.ranks[rank].compute_s);
+        ASSERT_EQ(timeline.ranks[rank].pp_bubble_s, expected.ranks[rank].pp_bubble_s);
+        ASSERT_EQ(timeline.ranks[rank].tp_bubble_s, expected.ranks[rank].tp_bubble_s);
+      }
+    };
+    expect_same({}, {});
+    expect_same(c.contention, {});
+    if (draw % 4 == 0) expect_same(c.contention, shared);
   }
 }
 
