@@ -38,6 +38,8 @@ double best_set(std::vector<Job>& jobs, double end, const Ramp& ramp = {}) {
   return best;
 }
 
+constexpr int kAdapter = -1;  // in place of a rank: all ranks on other nodes
+
 class Bounds {
  public:
   Bounds(const Placement& placement, int microbatches, const std::vector<int>& layers_per_stage,
@@ -231,13 +233,13 @@ class Bounds {
     return sum - 2 * most_ * weight.collectives * table_.all_gather;
   }
 
-  [[nodiscard]] bool alike() const {  // whether each chunk has ops
-    for (int s = 0; s < stages(); ++s)
-      if (!has_ops(s)) return false;
-    return true;
+  // Whether no block is empty. What follows an empty one does not wait for the sends before it.
+  [[nodiscard]] bool all_have_ops() const {
+    return std::ranges::all_of(chains_,
+                               [](const PassChains& c) { return c.F.serial() > 0 && c.I.serial() > 0; });
   }
   [[nodiscard]] bool waits_for_sends() const {
-    return alike() &&
+    return all_have_ops() &&
            (lowering_.release == Release::blocking || lowering_.release == Release::megatron_batched);
   }
   [[nodiscard]] double send(int rank, int stage, int to, int peer) const {
@@ -258,17 +260,25 @@ class Bounds {
     return found;
   }
 
+  // The sends on one link; or, at half the time of two at once, all that share the rank's adapter.
   double work_and_sends(int rank, const Weight& weight) {
-    const bool of_compute = weight.compute >= 1;
+    const double shared = std::min(table_.transfer_between_nodes, table_.transfer_beside_another / 2);
+    std::vector<int> links = peers(rank);
+    links.push_back(kAdapter);
     double best = 0;
-    for (const int peer : peers(rank)) {
+    for (const int peer : links) {
       double longest = 0;
       set_jobs(rank, [&](const ChainCost& chain, int stage, int to) {
-        const double seconds = send(rank, stage, to, peer);
+        double seconds = 0;
+        if (peer != kAdapter)
+          seconds = send(rank, stage, to, peer);
+        else if (to >= 0 && to < stages() && !table_.near(rank, placement_.rank_of(to)))
+          seconds = shared;
         longest = std::max(longest, seconds);
         return weight.of(chain) - weight.collectives * chain.first + seconds;
       });
-      const double all = best_set(jobs_, weight.compute * optimizer(rank), of_compute ? ramp(rank) : Ramp{});
+      const Ramp lost = weight.compute >= 1 ? ramp(rank) : Ramp{};
+      const double all = best_set(jobs_, weight.compute * optimizer(rank), lost);
       best = std::max(best, all - 2 * most_ * longest);
     }
     return best;
@@ -277,7 +287,7 @@ class Bounds {
   // What the forwards before the first backward lose of effective work of compute.
   [[nodiscard]] Ramp ramp(int rank) const {
     const bool transfers = lowering_.release == Release::released;
-    if (!alike() || lowering_.strategy.parts_of_microbatch() > 1 ||
+    if (!all_have_ops() || lowering_.strategy.parts_of_microbatch() > 1 ||
         (!transfers && lowering_.release != Release::blocking))
       return {};
     constexpr double kMost = std::numeric_limits<double>::infinity();

@@ -37,11 +37,12 @@ struct StepBound {
 /// Releases add to that:
 /// - `blocking`, `megatron-batched`: E. A block starts when the sends of the block before it are done, and
 ///   these start when that block is. Meanwhile the rank does nothing but, behind a block of W, the next
-///   block's first gathers; and a link sends one tensor at a time. The last block's two sends are left out.
+///   block's first gathers; and a link sends one tensor at a time, as does an adapter. The last block's two
+///   sends are left out.
 /// - `blocking`, `released`: before the least head of a backward a rank runs nothing but forwards, which do
 ///   not overlap, so that their collectives are exposed, under `released` also a transfer, which two
 ///   forwards may share. (E does not hold there: blocks of W run during transfers.)
-/// - with a chunk without ops, and post-validation: nothing.
+/// - with a block without ops, and post-validation: nothing.
 ///
 /// Memory: an activation lives from its F through all later stages and back, until its W; all lifetimes are
 /// at most `activation_limit` times the step; and before the first backward that many forwards start at most.
