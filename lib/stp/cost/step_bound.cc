@@ -341,6 +341,7 @@ class Bounds {
            ahead = 0;  // the next block's gathers
     for (int chunk = 0; chunk < placement_.chunks(); ++chunk) {
       const int s = placement_.stage(rank, chunk);
+      if (!has_ops(s)) continue;
       const PassChains& c = chains_[s];
       const double F = of_compute_.of(c.F);
       begin = std::min(begin, F_head_[s]);
@@ -351,6 +352,7 @@ class Bounds {
       forward = std::max(forward, F);
       ahead = std::max(ahead, 2 * of_compute_.collectives * c.F.first);
     }
+    if (lives == 0) return 0;
     const double after = until + count_ * work - most_ * (limit * forward + ahead);
     return optimizer(rank) + std::max(begin + count_ / limit * lives, after);
   }
