@@ -52,6 +52,7 @@ std::vector<std::string> cells_of(const Result& result, const Experiment& experi
           share_text(result.mfu),
           share(busiest.pp_bubble_s),
           share(busiest.tp_bubble_s),
+          share_text(result.gap()),
           std::to_string(result.peak_activation_chunks()),
           fixed(result.peak_memory_gb(), 1),
           fixed(result.peak_total_gb(), 1),
@@ -109,6 +110,7 @@ class SimulatedRows {
     options_.add(experiment, choice);
     if (result.offload_ratio_bound) offload_ += (offload_.empty() ? "" : "; ") + offload_text(result);
     if (!result.configuration.model.empty()) ++of_models_;
+    widest_gap_ = std::max(widest_gap_, result.gap());
     keep(result, experiment, choice);
     note_recompute(run, experiment);
   }
@@ -129,6 +131,7 @@ class SimulatedRows {
 
   std::string offload_, maybe_;  // maybe: a legend, if a row may fit
   size_t of_models_ = 0;
+  std::optional<double> widest_gap_;
   std::optional<Row> nearest_, fastest_, fastest_that_fits_;  // nearest: with most memory left
   size_t recomputing_ = 0, in_vain_ = 0;  // rows that recompute, and those that save next to nothing by it
   std::set<std::string> in_vain_names_;
@@ -199,6 +202,7 @@ std::string SimulatedRows::text(const std::string& file) const {
                                 "MFU",
                                 "PP bubble",
                                 "TP bubble",
+                                "gap",
                                 "peak chunks",
                                 "activations, GB",
                                 "all, GB",
@@ -210,7 +214,11 @@ std::string SimulatedRows::text(const std::string& file) const {
   for (auto& line : lines) table.add(std::move(line));
   table.omit_empty_columns();
   table.highlight("fits", "no");
-  return table.text() + of_memory(file) +
+  const std::string gap =
+      "gap: on its placement and split of layers, no schedule can gain more than this over a row, " +
+      share_text(widest_gap_) + " at most";
+  return table.text() + (widest_gap_ ? wrapped(gap, Screen::of_output().width) + "\n" : "") +
+         of_memory(file) +
          (offload_.empty() ? ""
                            : "Largest offload ratio with which a copy to the host takes no longer than a "
                              "forward of the warm-up: " +

@@ -379,6 +379,11 @@ Contention contention_of(const Experiment& experiment) {
           experiment.hardware->profile.contention_all_reduce};
 }
 
+StepBound step_bound_of(const Experiment& experiment, const Program& program, const CostTable& table) {
+  return step_bound(program.schedule.placement, experiment.microbatches, program.layers_per_stage,
+                    lowering_of(experiment), table, contention_of(experiment));
+}
+
 Timeline timeline_of(const Program& program, const std::vector<double>& seconds,
                      const Contention& contention) {
   return program.strategy.post_validation ? simulate_repeated(program, seconds, contention)
@@ -407,6 +412,7 @@ SimulatedRun run_simulated(Program program, const Experiment& experiment) {
   result.step_times_s = {run.timeline.step_s};
   result.ranks = rank_results(experiment, run.program, run.timeline);
   result.tp_communication_share = tp_communication_share(table);
+  result.lower_bound_s = step_bound_of(experiment, run.program, table).release_s;
   result.offload_ratio_bound = offload_ratio_bound(run.program, table);
   if (experiment.hardware) {
     const auto& hardware = *experiment.hardware;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "scenario.h"
+#include "stp/cost/step_bound.h"
 #include "stp/report/record.h"
 #include "stp/simulate/simulate.h"
 
@@ -49,6 +50,9 @@ double peak_gb_without_recompute(const Program& program, const Experiment& exper
 /// The costs of `program`, and the contention of overlapping ops.
 CostTable cost_table_of(const Experiment& experiment, const Program& program);
 Contention contention_of(const Experiment& experiment);
+
+/// The least that a step of this placement and split takes with any order (lib/stp/cost/step_bound.h).
+StepBound step_bound_of(const Experiment& experiment, const Program& program, const CostTable& table);
 
 /// A step of `program`, whose ops take `seconds`.
 Timeline timeline_of(const Program& program, const std::vector<double>& seconds,

@@ -9,6 +9,7 @@
 #include "baselines/registry.h"
 #include "stp/base/allocator.h"
 #include "stp/cost/cost_table.h"
+#include "stp/cost/step_bound.h"
 #include "stp/program/lower.h"
 #include "stp/schedule/validate.h"
 #include "stp/simulate/simulate.h"
@@ -146,6 +147,17 @@ void register_all() {
     }
   }
 }
+
+void bound(benchmark::State& state) {
+  const int p = static_cast<int>(state.range(0));
+  const Placement placement = Placement::v(p);
+  const std::vector<int> layers(placement.stages(), 2);
+  const CostTable table = cost_table();
+  for ([[maybe_unused]] const auto _ : state)
+    benchmark::DoNotOptimize(step_bound(
+        placement, 4 * p, layers, {.release = Release::released, .embedding = true}, table, kContention));
+}
+BENCHMARK(bound)->RangeMultiplier(2)->Range(4, 16)->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 }  // namespace stp

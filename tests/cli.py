@@ -266,7 +266,7 @@ class Output(CommandLine):
                 table, said = run.communicate(timeout=60)
             self.assertEqual(run.returncode, 128 + signal.SIGINT)
             rows = int(re.fullmatch(r"stp: interrupted; (\d+) of \d+ rows are finished" + kept + "\n", said).group(1))
-            self.assertEqual(len(table.splitlines()), 2 + rows)
+            self.assertEqual(len(table.splitlines()), 3 + rows)  # title, head; the gaps' legend
         record = self.read("new.json")
         self.assertTrue(record["interrupted"])
         self.assertGreaterEqual(len(record["results"]), 1)

@@ -104,9 +104,18 @@ class Table(CommandLine):
 
     def table(self, **fields):
         """(titles, rows of cells) of `stp simulate`."""
-        _, head, *rows = self.succeed("simulate", self.write(changed(HARDWARE, **fields))).stdout.splitlines()
+        _, head, *rows, _legend = self.succeed("simulate", self.write(changed(HARDWARE, **fields))).stdout.splitlines()
         cells = [re.split(r"  +", line.strip()) for line in (head, *rows)]
         return cells[0], cells[1:]
+
+    def test_the_gap_is_what_the_step_takes_beyond_its_lower_bound(self):
+        both = {"schedules": ["1f1b-i", "stp"]}
+        head, cells = self.table(**both)
+        rows = self.record(changed(HARDWARE, **both))["results"]
+        gaps = [row["step_time_s"] / row["lower_bound_s"] - 1 for row in rows]
+        self.assertEqual([line[head.index("gap")] for line in cells], [f"{100 * gap:.1f} %" for gap in gaps])
+        text = self.succeed("simulate", self.write(changed(HARDWARE, **both))).stdout
+        self.assertRegex(text, f"no schedule can gain more than .*{100 * max(gaps):.1f} % at most")
 
     def test_fields_that_vary_are_columns_so_that_no_two_rows_look_alike(self):
         fixed, rows = self.table()
@@ -285,7 +294,7 @@ class Configurations(CommandLine):
         return record["results"], record["scenario"]["configurations"]
 
     def table(self, scenario):
-        return self.succeed("simulate", self.write(scenario)).stdout.splitlines()[1:]
+        return self.succeed("simulate", self.write(scenario)).stdout.splitlines()[1:-1]  # without title and legend
 
     def test_even_layers(self):
         base = changed(HARDWARE, schedules=["1f1b"])

@@ -75,6 +75,14 @@ class Reference(CommandLine):
         self.assertEqual(moved[:SHOWN], [], f"{len(moved)} figures moved")
 
 
+class LowerBound(CommandLine):
+    def test_no_step_of_the_suite_is_below_it(self):
+        rows = [row for path in reproduced(self.stp).values() for row in read_json(path).get("rows", [])]
+        self.assertGreater(len(rows), 1000)
+        for row in rows:
+            self.assertLessEqual(row["lower_bound_s"], row["step_time_s"] * (1 + TOLERANCE), row["schedule"])
+
+
 class Published(CommandLine):
     """The paper's figures are compared with ours, but are no input of them."""
 

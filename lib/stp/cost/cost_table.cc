@@ -41,7 +41,7 @@ Alone layer_alone(const CostTable& table, const Lowering& lowering) {
 // Whether both ends of a transfer are on one node.
 bool is_near(const Program& program, OpId transfer, const CostTable& table) {
   const ProgramStream& link = program.stream_of(transfer);
-  return table.node_of_rank.empty() || table.node_of_rank[link.rank] == table.node_of_rank[link.peer];
+  return table.near(link.rank, link.peer);
 }
 
 // Whether a transfer's block also has a transfer to another rank, on another node: the two are adjacent in
@@ -229,9 +229,14 @@ CostTable unit_cost_table(JsonInput input, const Division& division) {
   return table;
 }
 
-std::vector<double> op_seconds(const Program& program, const CostTable& table) {
+std::vector<double> op_seconds_without_factors(const Program& program, const CostTable& table) {
   std::vector<double> result(program.ops.size());
   for (OpId op = 0; op < program.ops.size(); ++op) result[op] = seconds(program, op, table);
+  return result;
+}
+
+std::vector<double> op_seconds(const Program& program, const CostTable& table) {
+  std::vector<double> result = op_seconds_without_factors(program, table);
   if (table.layer_factors.empty() && table.microbatch_factors.empty()) return result;
   std::vector<int> first_layer(program.layers_per_stage.size());
   std::exclusive_scan(program.layers_per_stage.begin(), program.layers_per_stage.end(), first_layer.begin(),

@@ -85,6 +85,10 @@ struct CostTable {
     if (!fused || !both || u == Unit::embedding) return {all_gather, reduce_scatter};
     return (*fused)[static_cast<size_t>(u)][pass == UnitPass::F ? 0 : 1];
   }
+  /// Whether two pipeline ranks are on one node.
+  [[nodiscard]] bool near(int rank, int other) const {
+    return node_of_rank.empty() || node_of_rank[rank] == node_of_rank[other];
+  }
   [[nodiscard]] double weight_gradients(Unit u) const {
     return at(u, UnitPass::W_early) + at(u, UnitPass::W_late);
   }
@@ -98,6 +102,8 @@ CostTable unit_cost_table(JsonInput input, const Division& division = {});
 
 /// Each op's seconds.
 std::vector<double> op_seconds(const Program& program, const CostTable& table);
+/// The same where all factors are 1.
+std::vector<double> op_seconds_without_factors(const Program& program, const CostTable& table);
 
 /// The factor of a Program's microbatch. The Program may divide each of the step's microbatches.
 double microbatch_factor(const std::vector<double>& factors, const Program& program, int microbatch);

@@ -166,6 +166,11 @@ std::string to_string(Evidence evidence) {
 
 double Result::step_time_s() const { return median(step_times_s); }
 
+std::optional<double> Result::gap() const {
+  if (!lower_bound_s || *lower_bound_s <= 0) return std::nullopt;
+  return std::max(0.0, step_time_s() / *lower_bound_s - 1);  // they may be equal but for rounding
+}
+
 std::optional<double> Result::throughput() const {
   if (step_time_s() <= 0 || (measured && measured->replayed)) return std::nullopt;
   return configuration.samples() / step_time_s();
@@ -238,6 +243,7 @@ json to_json(const Result& result) {
               {"ranks", ranks}});
   if (result.memory_margin_gb) row["memory_margin_gb"] = *result.memory_margin_gb;
   if (result.fits) row["fits"] = to_string(*result.fits);
+  if (result.lower_bound_s) row["lower_bound_s"] = *result.lower_bound_s;
   if (result.offload_ratio_bound) row["offload_ratio_bound"] = *result.offload_ratio_bound;
   if (result.measured) row.update(measured_json(*result.measured, result.step_time_s()));
   return row;
@@ -250,7 +256,7 @@ json origin(const std::vector<std::string>& argv) {
 json make_record(const json& scenario, Evidence evidence, const std::vector<std::string>& argv,
                  const std::string& rows_key, json rows) {
   json record = origin(argv);
-  record.update({{"schema_version", "1.15.0"},
+  record.update({{"schema_version", "1.16.0"},
                  {"scenario", scenario},
                  {"evidence", to_string(evidence)},
                  {rows_key, std::move(rows)}});

@@ -122,12 +122,15 @@ struct Result {
   std::optional<double> tp_communication_share;  // of one layer's forward, nothing overlapped
   std::optional<double> memory_margin_gb;        // simulated GPU minus peak_total_gb(); < 0: it runs out
   std::optional<Fit> fits;                       // into that GPU
+  std::optional<double> lower_bound_s;           // simulations: no schedule's step is shorter (step_bound.h)
   std::optional<double> offload_ratio_bound;     // simulations: the share that a warm-up forward hides
   std::vector<RankResult> ranks;
   std::optional<Measured> measured;
 
   /// Median of the repeats.
   [[nodiscard]] double step_time_s() const;
+  /// The share of its time by which the step is above its lower bound; none without one.
+  [[nodiscard]] std::optional<double> gap() const;
   /// Samples per second; none if the step takes no time, or in replays.
   [[nodiscard]] std::optional<double> throughput() const;
   /// Its tokens per second and GPU; none without a model.

@@ -4,16 +4,10 @@
 #include <span>
 #include <vector>
 
+#include "stp/program/contention.h"
 #include "stp/program/program.h"
 
 namespace stp {
-
-/// Shares of full speed at which a compute op and a collective of its rank's tensor-parallel group run while
-/// they overlap, if both contend (Op::contends).
-struct Contention {
-  double compute = 1;
-  double all_reduce = 1;
-};
 
 /// Processors that the ops of all ranks share, such as a CPU's cores.
 struct Processors {
