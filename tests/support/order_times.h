@@ -59,8 +59,8 @@ class Outputs {
 
   static constexpr double kNever = std::numeric_limits<double>::infinity();
 
-  /// When the input of an action is there.
-  [[nodiscard]] double input(int rank, const Action& action) const {
+  /// When the input of an action is there, whose rank reaches it `now`.
+  [[nodiscard]] double input(int rank, const Action& action, double now) {
     const int stage = placement_.stage(rank, action.chunk);
     const auto from = [&](const std::vector<double>& ends, int other) {
       return ends[index(other, action)] + (placement_.rank_of(other) == rank ? 0 : p2p_);
@@ -68,9 +68,12 @@ class Outputs {
     if (action.pass == Pass::W || action.pass == Pass::E) return 0;  // W's I is before it on its rank
     const bool last = stage + 1 == placement_.stages();
     const auto of_all = [&](Pass pass) {
-      const auto found = ends_.find({pass, action.microbatch});
-      const bool all = found != ends_.end() && found->second.first == placement_.ranks();
-      return all ? found->second.second : kNever;
+      const int summing = placement_.rank_of(pass == Pass::E ? 0 : placement_.stages() - 1);
+      if (rank == summing) needed_.try_emplace({pass, action.microbatch}, now);
+      const auto needed = needed_.find({pass, action.microbatch});
+      const auto& [ranks, latest] = ends_[{pass, action.microbatch}];
+      const bool all = ranks == placement_.ranks() && needed != needed_.end();
+      return all ? std::max(latest, needed->second) : kNever;
     };
     if (action.pass == Pass::S)
       return forward_[static_cast<size_t>(placement_.stages() - 1) * microbatches_ + action.microbatch];
@@ -104,6 +107,7 @@ class Outputs {
   const int microbatches_;
   std::vector<double> forward_, backward_;
   const Vocabulary shared_;
+  std::map<std::pair<Pass, int>, double> needed_;                // when the rank that sums up needs a sum
   std::map<std::pair<Pass, int>, std::pair<int, double>> ends_;  // of the vocabulary's: ranks, latest end
 };
 
@@ -127,7 +131,7 @@ inline OrderTimes run_order(const Schedule& schedule, const PassCosts& costs,
         const Block& block = ranks[rank][next[rank]];
         double start = run.last[rank], cost = 0;
         for (const Action& action : block.actions()) {
-          start = std::max(start, outputs.input(rank, action));
+          start = std::max(start, outputs.input(rank, action, run.last[rank]));
           cost += cost_of(action.pass, costs);
         }
         if (start == Outputs::kNever) break;

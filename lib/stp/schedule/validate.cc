@@ -127,7 +127,10 @@ std::optional<Wait> wait_of(const Schedule& schedule, const Timing& timing, int 
     for (int owner = 0; owner < schedule.pp(); ++owner)
       for (size_t block = timing[owner].size(); block < schedule.ranks[owner].size(); ++block)
         for (const Action& other : schedule.ranks[owner][block].actions())
-          if (other.microbatch == action.microbatch && inputs.made(owner, other) == needed)
+          if (other.microbatch == action.microbatch &&
+              (inputs.made(owner, other) == needed ||
+               (inputs.summed_by(needed) == owner && block > timing[owner].size() &&
+                inputs.needed(owner, other) == needed)))
             return Wait{rank, stuck, action, owner, block, other};
   }
   return {};

@@ -34,6 +34,12 @@ int PassInputs::needed(int rank, const Action& action) const {
   }
 }
 
+int PassInputs::summed_by(int tensor) const {
+  if (vocabulary_ == Vocabulary::whole || (tensor != 0 && tensor != stages() && tensor != statistics()))
+    return kNothing;
+  return placement_.rank_of(tensor == 0 ? 0 : stages() - 1);
+}
+
 int PassInputs::made(int rank, const Action& action) const {
   switch (action.pass) {
     case Pass::W:

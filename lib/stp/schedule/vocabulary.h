@@ -26,6 +26,9 @@ class PassInputs {
   [[nodiscard]] Vocabulary vocabulary() const { return vocabulary_; }
   /// The tensor that an action of `rank` waits for.
   [[nodiscard]] int needed(int rank, const Action& action) const;
+  /// The rank that sums a tensor up where all ranks make it, once it reaches its first block that needs it;
+  /// kNothing where one rank makes it.
+  [[nodiscard]] int summed_by(int tensor) const;
   /// The tensor that it makes; if is_of_vocabulary(action.pass), together with all other ranks.
   [[nodiscard]] int made(int rank, const Action& action) const;
 
