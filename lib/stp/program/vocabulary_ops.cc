@@ -13,8 +13,7 @@ void check_vocabulary(const Schedule& schedule, const Lowering& lowering) {
   if (lowering.data_parallel) refuse("parallel", "set dp and cp to 1, or use another schedule");
   if (lowering.strategy.post_validation) refuse("post_validation", "leave it out");
   if (lowering.strategy.tp_overlap == TpOverlap::domino) refuse("tp_overlap", "leave it out");
-  if (lowering.tied || lowering.vision_layers > 0)
-    refuse("model", "use one with a head of its own and without a vision encoder");
+  if (lowering.embedding) refuse("model", "give costs.unit, or use another schedule");
 }
 
 // The pass of the vocabulary whose sum over all ranks the action needs.
