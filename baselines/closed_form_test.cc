@@ -32,6 +32,21 @@ TEST(ClosedForm, PeaksAreThePublishedOnes) {
   }
 }
 
+// Microbatches alive in vocabulary parallelism: the first rank holds p and one for each barrier.
+TEST(ClosedForm, VocabularyHoldsOneMicrobatchMoreForEachBarrier) {
+  for (int p = 1; p <= 9; ++p)
+    for (const int m : {2 * p, 4 * p + 1, 40}) {
+      const auto expect_peaks = [&](const char* name, int first) {
+        const std::vector<int> peaks = peak_activations(make(name, p, m));
+        for (int r = 0; r < p; ++r)
+          EXPECT_EQ(peaks[r], std::min(first - r, m)) << name << " " << p << " " << m;
+      };
+      expect_peaks("vocab-2", p + 1);
+      expect_peaks("vocab-1", p + 2);
+      if (p > 1) expect_peaks("interlaced", 3 * p / 2);
+    }
+}
+
 TEST(ClosedForm, BubblesAreThePublishedOnes) {
   for (int p = 2; p <= 8; ++p) {
     const int m = 4 * p;

@@ -243,7 +243,8 @@ Experiment::Run read_run(JsonInput& input, const Changes& changes) {
 
 void read_unit_costs(JsonInput& input, Experiment& experiment) {
   JsonInput costs = input.object("costs");
-  experiment.unit_costs = unit_cost_table(costs.object("unit"), experiment.strategy.division());
+  experiment.unit_costs =
+      unit_cost_table(costs.object("unit"), experiment.strategy.division(), experiment.strategy.pp);
   experiment.unit_costs_as_read = costs.shared_value("unit");
   costs.done();
   if (!experiment.schedule_costs) experiment.schedule_costs = PassCosts{};

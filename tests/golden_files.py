@@ -24,6 +24,8 @@ class GoldenFiles(CommandLine):
     def setUp(self):
         super().setUp()
         self.orders = {path: read_json(path) for path in sorted((ROOT / "tests/golden").glob("*.json"))}
+        # Those of vocabulary parallelism, with the authors' letters and no makespans, baselines/golden_test.cc reads.
+        self.orders = {path: order for path, order in self.orders.items() if "makespan" in order}
         self.assertGreater(len(self.orders), 50)
 
     def test_each_is_valid(self):

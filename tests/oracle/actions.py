@@ -5,6 +5,9 @@ import re
 from graph import OracleError
 
 
+VOCABULARY = "STUEG"  # passes of all ranks, each on its share
+
+
 class Segment:
     """A compute op, then its all-reduce if there is one, then the weight gradient behind it if there is one."""
 
@@ -23,7 +26,7 @@ class Segment:
 
 class Action:
     def __init__(self, text, rank, block):
-        match = re.fullmatch(r"([FIWB])(\d+)\.(\d+)", text)
+        match = re.fullmatch(r"([FIWBSTUEG])(\d+)\.(\d+)", text)
         if not match:
             raise OracleError(f"rank {rank}, block {block}: '{text}' is no action")
         self.text = text
@@ -39,8 +42,10 @@ class Action:
 
     @property
     def signal(self):
-        """Its output: activations (F) or gradients (G), named by the stage that makes them."""
-        return ("F" if self.kind == "F" else "G", self.stage, self.microbatch)
+        """Its output: activations (F) or gradients (G), named by the stage that makes them, or the rank's part of what all ranks make."""
+        if self.kind in VOCABULARY:
+            return (self.kind, self.rank, self.microbatch)
+        return ("F" if self.kind == "F" else "gradient", self.stage, self.microbatch)
 
 
 def stage_of(placement, pp, chunks, rank, chunk):
@@ -67,9 +72,18 @@ def merge(na, nb):
     return order
 
 
-def segments_of(kind, layers, last, costs, backward):
+def segments_of(kind, layers, last, costs, backward, one_barrier=False):
     """The chain of segments of one action on a chunk of so many layers."""
     segments = []
+    if kind in VOCABULARY:
+        forward, gradient = (Segment(name, costs[name], False) for name in ("head.F", "head.I"))
+        return {
+            "E": [Segment("embedding.F", costs["embedding.F"], True)],
+            "G": [Segment("embedding.W", costs["embedding.W"], False)],
+            "S": [forward, gradient] if one_barrier else [forward],
+            "T": [Segment("head.I", costs["head.I"], False, ("head.W", costs["head.W"]))],
+            "U": [Segment("head.W", costs["head.W"], False)],
+        }[kind]
     if kind == "F":
         for _ in range(layers):
             segments.append(Segment("attn.F", costs["attn.F"], True))

@@ -8,6 +8,7 @@ Prints a line per failed case, which names its scenario, and keeps all of them; 
 """
 
 import argparse
+import collections
 import json
 import math
 import random
@@ -18,7 +19,7 @@ import tempfile
 from pathlib import Path
 
 import oracle
-from actions import stage_of
+from actions import VOCABULARY, stage_of
 from graph import OracleError
 
 PER_RANK = ("compute_s", "pp_bubble_s", "tp_bubble_s", "peak_activation_chunks")
@@ -38,7 +39,7 @@ def draw_costs(rng, cp=1, method="ring"):
             unit[name] = 0
             continue
         kind = rng.choice(("integer", "eighths", "real")) if style == "mixed" else style
-        top = 1 if name in ("p2p", *oracle.EXCHANGES.values()) else 3
+        top = 1 if name in ("p2p", "vocabulary", *oracle.EXCHANGES.values()) else 3
         if kind == "integer":
             unit[name] = rng.randint(1, top)
         elif kind == "eighths":
@@ -60,11 +61,11 @@ def draw_layers(rng, stages):
     return layers
 
 
-def draw_order(rng, placement, pp, chunks, microbatches):
+def draw_order(rng, placement, pp, chunks, microbatches, shared=None):
     """A valid order that no generator would emit: whatever is ready, on any rank, fused or split, braided or not.
 
     It is grown as one global list of blocks whose inputs have all been made, so it cannot deadlock, nor can the two
-    actions of a block depend on each other.
+    actions of a block depend on each other. `shared`: with the vocabulary on all ranks, and T or U.
     """
     last = pp * chunks - 1
     place = {stage_of(placement, pp, chunks, rank, chunk): (rank, chunk) for rank in range(pp) for chunk in range(chunks)}
@@ -72,22 +73,55 @@ def draw_order(rng, placement, pp, chunks, microbatches):
     braid = rng.choice((0.0, 0.5, 0.9))
     ready = [[] for _ in range(pp)]  # per rank: (letter, stage, microbatch); D = a backward, fused or split
     for microbatch in range(microbatches):
-        ready[place[0][0]].append(("F", 0, microbatch))
+        if shared:
+            for of_rank in ready:
+                of_rank.append(("E", 0, microbatch))
+        else:
+            ready[place[0][0]].append(("F", 0, microbatch))
+    done = collections.Counter()  # ranks that have run a pass of the vocabulary, by pass and microbatch
+
+    def next_of(letter, microbatch):
+        """What all ranks can run once they have run a pass of the vocabulary."""
+        if letter == "E":
+            ready[place[0][0]].append(("F", 0, microbatch))
+        if letter == "S":
+            ready[place[last][0]].append((shared, 0, microbatch))
+        if letter == ("S" if shared == "U" else "T"):
+            ready[place[last][0]].insert(0, ("D", last, microbatch))
+
     ranks = [[] for _ in range(pp)]
+    def others_go_on(microbatch):
+        """The last stage's rank needs the sum of S, which lets the others have it."""
+        if ("sum", microbatch) not in done:
+            done["sum", microbatch] = 1
+            for of_rank in ready[: place[last][0]] + ready[place[last][0] + 1 :]:
+                of_rank.append((shared, 0, microbatch))
+
     while any(ready):
         rank = rng.choice([r for r in range(pp) if ready[r]])
         chosen = []
         for _ in range(2 if rng.random() < braid else 1):
-            if ready[rank]:
+            if ready[rank] and not (chosen and chosen[0][0] in VOCABULARY):
                 # Mostly the oldest: wholly random picks would leave every order a plain all-forward-all-backward.
                 spot = 0 if rng.random() < 0.6 else rng.randrange(len(ready[rank]))
-                chosen.append(ready[rank].pop(spot))
+                if not chosen or ready[rank][spot][0] not in VOCABULARY:
+                    chosen.append(ready[rank].pop(spot))
         rng.shuffle(chosen)
         texts = []
         for letter, stage, microbatch in chosen:
             chunk = place[stage][1]
-            if letter == "F" and stage < last:
+            if shared and rank == place[last][0] and (letter == shared or (shared, letter, stage) == ("U", "D", last)):
+                others_go_on(microbatch)
+            if letter in VOCABULARY:
+                chunk = 0
+                done[letter, microbatch] += 1
+                if done[letter, microbatch] == pp:
+                    next_of(letter, microbatch)
+            elif letter == "F" and stage < last:
                 ready[place[stage + 1][0]].append(("F", stage + 1, microbatch))
+            elif letter == "F" and shared:
+                for of_rank in ready:
+                    of_rank.append(("S", 0, microbatch))
             elif letter == "F":
                 ready[rank].insert(0, ("D", last, microbatch))
             elif letter == "D":
@@ -96,6 +130,9 @@ def draw_order(rng, placement, pp, chunks, microbatches):
                     ready[rank].append(("W", stage, microbatch))
                 if stage > 0:
                     ready[place[stage - 1][0]].insert(0, ("D", stage - 1, microbatch))
+                elif shared:
+                    for of_rank in ready:
+                        of_rank.append(("G", 0, microbatch))
             texts.append(f"{letter}{chunk}.{microbatch}")
         ranks[rank].append("&".join(texts))
     return {"schedule": "random", "placement": placement, "pp": pp, "chunks": chunks, "microbatches": microbatches, "ranks": ranks}
@@ -218,6 +255,13 @@ def draw_case(rng, number, generator, folder, named_only):
     if not named_only and rng.random() < 0.5:
         placement = rng.choice(("loop", "v")) if chunks == 2 else "loop"
         add_file(draw_order(rng, placement, pp, chunks, microbatches), "random")
+    alone = scenario["parallel"]["dp"] * scenario["parallel"].get("cp", 1) == 1 and not scenario.get("post_validation")
+    if alone and chunks == 1:
+        for name in ("vocab-1", "vocab-2", "interlaced"):
+            add_named(name)
+    if alone and not named_only and rng.random() < 0.7:
+        placement = "v" if chunks == 2 and rng.random() < 0.5 else "loop"
+        add_file(draw_order(rng, placement, pp, chunks, microbatches, rng.choice("TU")), "shared")
     if rng.random() < 0.3:
         scenario["merge_backward"] = True
     return scenario, orders

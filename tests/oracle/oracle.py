@@ -12,13 +12,13 @@ import json
 import sys
 import types
 
-from actions import merge, offloaded, read_blocks, segments_of, stage_of
+from actions import VOCABULARY, merge, offloaded, read_blocks, segments_of, stage_of
 from graph import Graph, origins
 
 COSTS = (
     "attn.F", "attn.I", "attn.W", "attn.W_early",
     "mlp.F", "mlp.I", "mlp.W", "mlp.W_early",
-    "head.F", "head.I", "head.W",
+    "head.F", "head.I", "head.W", "embedding.F", "embedding.W", "vocabulary",
     "all_reduce", "p2p", "gradient_reduce", "offload", "reload",
 )  # fmt: skip
 # With context parallelism these stand for attn.F and attn.I.
@@ -90,6 +90,11 @@ class Step:
         # walk over the ranks. `output`: the moment it leaves. `sent`: its transfer, where it crosses to another rank.
         self.output = {action.signal: graph.add(f"output of {action.text} on rank {action.rank}", None)
                        for blocks in self.ranks for block in blocks for action in block if action.kind != "W"}  # fmt: skip
+        kinds = {action.kind for blocks in self.ranks for block in blocks for action in block}
+        self.shared, self.one_barrier = bool(kinds & set(VOCABULARY)), "U" in kinds
+        # What all ranks get: a sum of E, S or T, or a broadcast of the last stage's output (F) or the first's gradient (G).
+        self.of_all = {(what, microbatch): graph.add(f"{what} of {microbatch} for all ranks", None)
+                       for what in "ESTFG" for microbatch in range(schedule["microbatches"])}  # fmt: skip
         self.sent, self.block_sends, self.total, self.gathers, self.prefix = {}, {}, {}, {}, {}
         self.add_norms_of_the_last_step()
         for rank, blocks in enumerate(self.ranks):
@@ -122,7 +127,7 @@ class Step:
     def receiver(self, action):
         """The rank that its output goes to, or None where no other rank needs it."""
         stage = action.stage + (1 if action.kind == "F" else -1)
-        if action.kind == "W" or not 0 <= stage <= self.last_stage or self.rank_of[stage] == action.rank:
+        if action.kind not in "FIB" or not 0 <= stage <= self.last_stage or self.rank_of[stage] == action.rank:
             return None
         return self.rank_of[stage]
 
@@ -147,15 +152,44 @@ class Step:
 
     def inputs(self, action):
         """What its first segment waits for."""
-        if action.kind == "W" or (action.kind == "F" and action.stage == 0):
+        if self.awaited_of_all(action):
+            return [self.of_all[self.awaited_of_all(action), action.microbatch]]
+        if action.kind in "WE" or (action.kind == "F" and action.stage == 0):
             return []
         if action.kind == "F":
             source = ("F", action.stage - 1, action.microbatch)
         elif action.stage == self.last_stage:
             source = ("F", self.last_stage, action.microbatch)
         else:
-            source = ("G", action.stage + 1, action.microbatch)
+            source = ("gradient", action.stage + 1, action.microbatch)
         return [self.sent[source] if source in self.sent else self.output[source]]
+
+    def awaited_of_all(self, action):
+        """What it waits for of all ranks, or None."""
+        fixed = {"S": "F", "T": "S", "U": "S", "G": "G"}.get(action.kind)
+        if fixed or not self.shared or action.kind in "WE":
+            return fixed
+        if action.kind == "F":
+            return "E" if action.stage == 0 else None
+        return ("S" if self.one_barrier else "T") if action.stage == self.last_stage else None
+
+    def add_sums(self, rank, block):
+        """The sums over all ranks that the block is the first to need on the rank that they are for."""
+        for action in block:
+            what = self.awaited_of_all(action)
+            owner = self.rank_of[0 if what == "E" else self.last_stage]
+            if what and what in "EST" and owner == rank and not self.of_all[what, action.microbatch].deps:
+                parts = [self.output[what, each, action.microbatch] for each in range(self.pp)]
+                name = f"sum of {what} of {action.microbatch}"
+                self.of_all[what, action.microbatch].deps = [self.graph.add(name, ("vocabulary", rank), self.costs["vocabulary"], parts)]
+
+    def add_broadcasts(self, rank, block):
+        for action in block:
+            what = "F" if action.kind == "F" else "G"
+            if self.shared and action.kind in "FIB" and action.stage == (self.last_stage if what == "F" else 0):
+                parts = [self.output[action.signal]]
+                op = self.graph.add(f"broadcast of {action.text}", ("vocabulary", rank), self.costs["vocabulary"], parts)
+                self.of_all[what, action.microbatch].deps = [op]
 
     def add_rank(self, rank, blocks):
         held = self.first_layers[rank]
@@ -167,8 +201,11 @@ class Step:
         for index, block in enumerate(blocks):
             issued = [self.graph.streams[stream, rank][-1] for stream in ("compute", "tp") if (stream, rank) in self.graph.streams]
             for action in block:
-                last = action.stage == self.last_stage
-                action.segments = segments_of(action.kind, self.layers[action.stage], last, self.costs, self.options.backward)
+                last = action.stage == self.last_stage and not self.shared
+                action.segments = segments_of(
+                    action.kind, self.layers[action.stage], last, self.costs, self.options.backward, self.one_barrier
+                )
+            self.add_sums(rank, block)
             order = self.order_of(block)
             awaited = [copy for begin, copy in memory.leaving if begin + 2 <= index] if order else []
             memory.leaving = [(begin, copy) for begin, copy in memory.leaving if copy not in awaited]
@@ -176,6 +213,7 @@ class Step:
             self.add_copies(rank, index, blocks, issued + awaited, memory)
             reductions += self.add_reductions(rank, index, blocks, ops)
             self.hand_on(block, ops)
+            self.add_broadcasts(rank, block)
         if self.ended:
             self.add_optimizer(rank, reductions)
 
@@ -198,7 +236,7 @@ class Step:
     def blocks_waited_for(self, rank, index):
         """The blocks whose sends a block waits for."""
         release, blocks = self.options.release, self.ranks[rank]
-        weights_alone = [all(action.kind == "W" for action in block) for block in blocks]
+        weights_alone = [all(action.kind in "W" + VOCABULARY for action in block) for block in blocks]
         one_chunk = self.last_stage + 1 == self.pp
         if release in ("blocking", "megatron-batched") or (one_chunk and release.startswith("megatron")):
             return [index - 1] if index > 0 else []

@@ -24,7 +24,7 @@ std::vector<Traffic> traffic_of(const std::string& schedule, int m, int layers, 
 
 TEST(Bytes, OfHalvesMoveAsManyAsWholeMicrobatches) {
   Sample sampled;
-  for (const Generator* generator : generators())
+  for (const Generator* generator : running_generators())
     for (const bool sequence_parallel : {false, true})
       for (const Release release : {Release::chain, Release::released}) {
         if (!sampled()) continue;

@@ -310,6 +310,15 @@ inline Shape shape_of(const Training& training, const Variant& variant) {
           .vision_tokens = training.vision_tokens};
 }
 
+/// The generators whose schedules run. Those that share the vocabulary are simulated alone.
+inline std::vector<const Generator*> running_generators() {
+  std::vector<const Generator*> some = generators();
+  std::erase_if(some, [](const Generator* generator) {
+    return vocabulary_of(make_schedule(*generator, {1, 2})) != Vocabulary::whole;
+  });
+  return some;
+}
+
 /// `layers` divided over the stages of the schedule, the first ones with one more.
 inline Program program_of(const std::string& schedule, const RankGrid& grid, int microbatches, int layers,
                           const Variant& variant = {}) {

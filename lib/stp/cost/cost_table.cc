@@ -1,6 +1,7 @@
 #include "stp/cost/cost_table.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 namespace stp {
@@ -57,16 +58,17 @@ bool is_beside_another(const Program& program, OpId transfer, const CostTable& t
   return (transfer > 0 && shares(transfer - 1)) || shares(transfer + 1);
 }
 
-double compute_seconds(const Op& op, const CostTable& table) {
+double compute_seconds(const Op& op, int rank, const CostTable& table) {
   // Only a full backward runs weight gradients beside its collectives.
   const bool in_bulk = table.bulk && op.pass == Pass::B && (op.unit == Unit::attn || op.unit == Unit::mlp);
   const CostTable::Bulk* const bulk = in_bulk ? &(*table.bulk)[static_cast<size_t>(op.unit)] : nullptr;
   if (op.kind == OpKind::weight_gradients)
-    return bulk ? table.at(op.unit, UnitPass::W_early) + bulk->W_late : table.weight_gradients(op.unit);
+    return table.on_rank(rank, op.unit, UnitPass::W_early) +
+           (bulk ? bulk->W_late : table.on_rank(rank, op.unit, UnitPass::W_late));
   if (bulk && op.unit_pass == UnitPass::W_late) return bulk->W_late;
   if (bulk && op.unit_pass == UnitPass::I && op.part == UnitPart::after) return bulk->after_I;
   if (op.part != UnitPart::whole) return table.parts_of(op.unit, op.unit_pass).step(op.part, op.step);
-  return table.at(op.unit, op.unit_pass);
+  return table.on_rank(rank, op.unit, op.unit_pass);
 }
 
 double seconds(const Program& program, OpId id, const CostTable& table) {
@@ -85,7 +87,7 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
   switch (op.kind) {
     case OpKind::compute:
     case OpKind::weight_gradients:
-      return compute_seconds(op, table);
+      return compute_seconds(op, program.stream_of(id).rank, table);
     case OpKind::kv_exchange:
     case OpKind::kv_gradient_exchange:
       return table.kv_exchange;
@@ -118,6 +120,9 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
       return of_bucket(table.weight_gather, table.gradient_reduce_per_layer / 2);
     case OpKind::embedding_reduce:
       return table.embedding_reduce;
+    case OpKind::vocabulary_broadcast:
+    case OpKind::vocabulary_reduce:
+      return table.vocabulary;
     case OpKind::optimizer:
       return of_rank(table.optimizer);
     case OpKind::offload:
@@ -191,7 +196,7 @@ double CostTable::Parts::step(UnitPart part, int step) const {
   return 0;
 }
 
-CostTable unit_cost_table(JsonInput input, const Division& division) {
+CostTable unit_cost_table(JsonInput input, const Division& division, int ranks) {
   CostTable table;
   const auto read = [&](const std::string& key) { return input.number_or(key, 0, 0, kLongestSeconds); };
   const auto read_parts = [&](UnitPass pass) {
@@ -206,12 +211,27 @@ CostTable unit_cost_table(JsonInput input, const Division& division) {
         .before = {before}, .core = std::vector(steps, core), .after = {after}};
     table.at(Unit::attn, pass) = before + steps * core + after;
   };
+  const auto read_pass = [&](Unit unit, UnitPass pass) {
+    const std::string key = to_string(unit, pass);
+    double& mean = table.at(unit, pass);
+    if (!input.has(key) || !input.value(key).is_array()) {
+      mean = read(key);
+      return;
+    }
+    const std::vector<double> all = input.numbers(key, 0, kLongestSeconds);
+    if (all.size() != static_cast<size_t>(ranks))
+      throw input.error(
+          key, "has " + std::to_string(all.size()) + " entries for " + std::to_string(ranks) + " ranks",
+          "write one number, or one for each rank");
+    mean = std::accumulate(all.begin(), all.end(), 0.0) / ranks;
+    table.by_rank[{unit, pass}] = all;
+  };
   const bool in_parts = division.cp > 1;
   for (const Unit unit : kUnits)
     for (const UnitPass pass : kUnitPasses)
-      if (unit != Unit::embedding && !is_vision(unit) && has_pass(unit, pass) &&
+      if (!is_vision(unit) && has_pass(unit, pass) &&
           !(in_parts && unit == Unit::attn && (pass == UnitPass::F || pass == UnitPass::I)))
-        table.at(unit, pass) = read(to_string(unit, pass));
+        read_pass(unit, pass);
   if (in_parts) {
     read_parts(UnitPass::F);
     read_parts(UnitPass::I);
@@ -225,6 +245,7 @@ CostTable unit_cost_table(JsonInput input, const Division& division) {
   table.gradient_reduce_per_layer = read("gradient_reduce");
   table.offload_per_layer = read("offload");
   table.reload_per_layer = read("reload");
+  table.vocabulary = read("vocabulary");
   input.done();
   return table;
 }

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "stp/base/json_input.h"
@@ -17,6 +19,8 @@ struct ExposedCollectives {
 
 struct CostTable {
   std::array<std::array<double, kUnitPasses.size()>, kUnits.size()> unit{};  // by unit and pass, one layer
+  /// Of passes that take each pipeline rank its own time; at() has the mean.
+  std::map<std::pair<Unit, UnitPass>, std::vector<double>> by_rank;
   /// F and I of attn or mlp by step, if Program::division divides them; at() has the whole pass.
   struct Parts {
     double norm = 0;
@@ -56,6 +60,7 @@ struct CostTable {
   std::vector<std::vector<double>> gradient_reduce, gradient_scatter, weight_gather;
   double gradient_reduce_per_layer = 0;  // gradient_scatter and weight_gather: half of it
   double embedding_reduce = 0;           // for tied embeddings
+  double vocabulary = 0;                 // a collective of all pipeline ranks
   // An offloaded activation to the host and back. By virtual stage; empty: by its layers.
   std::vector<double> offload, reload;
   std::vector<double> offload_of_all;                  // of all that the activation keeps, by stage
@@ -69,6 +74,10 @@ struct CostTable {
   }
   [[nodiscard]] double at(Unit u, UnitPass pass) const {
     return unit[static_cast<size_t>(u)][static_cast<size_t>(pass)];
+  }
+  [[nodiscard]] double on_rank(int rank, Unit u, UnitPass pass) const {
+    const auto found = by_rank.empty() ? by_rank.end() : by_rank.find({u, pass});
+    return found == by_rank.end() ? at(u, pass) : found->second.at(rank);
   }
   [[nodiscard]] double all_reduce_of(Unit u, UnitPass pass) const {
     if (!is_vision(u)) return all_reduce;
@@ -94,11 +103,12 @@ struct CostTable {
   }
 };
 
-/// Reads a scenario's `costs.unit`: seconds ≥ 0, zero if left out. Keys are to_string(unit, pass),
-/// `all_reduce`, `p2p`, `gradient_reduce`, `offload` and `reload`. With context parallelism, attn.F and
+/// Reads a scenario's `costs.unit`: seconds ≥ 0, zero if left out. Keys are to_string(unit, pass), whose
+/// value may be an array with one number for each of `ranks` pipeline ranks, and `all_reduce`, `p2p`,
+/// `gradient_reduce`, `offload`, `reload` and `vocabulary`. With context parallelism, attn.F and
 /// attn.I are replaced by parts: attn.F_before, attn.F_core (one step), attn.F_after, and the same for I;
 /// there is also `kv_exchange` or `all_to_all`.
-CostTable unit_cost_table(JsonInput input, const Division& division = {});
+CostTable unit_cost_table(JsonInput input, const Division& division = {}, int ranks = 1);
 
 /// Each op's seconds.
 std::vector<double> op_seconds(const Program& program, const CostTable& table);

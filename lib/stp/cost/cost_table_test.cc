@@ -125,11 +125,42 @@ TEST(UnitCostTable, RefusesWhatItDoesNotKnowAndWhatIsNoTime) {
   };
   refuses("attn.f", 1, "did you mean \"attn.F\"?");
   refuses("head.W_early", 1, "not a known field");
-  refuses("embedding.F", 1, "not a known field");
+  refuses("patches.F", 1, "not a known field");
+  refuses("attn.F", {1, 2}, "has 2 entries for 1 ranks");
   refuses("attn.B", 1, "not a known field");
   refuses("attn.F", -1, "out of range");
   refuses("all_reduce", 1e10, "out of range");
   refuses("p2p", "1", "must be a number");
+}
+
+TEST(UnitCostTable, TakesANumberForEachRank) {
+  const std::string rank = "E0.0 F0.0 S0.0 B0.0 U0.0 G0.0";
+  const json costs{{"attn.F", {1, 2}}, {"head.W", {3, 5}}, {"embedding.F", {7, 11}}, {"vocabulary", 0.5}};
+  const CostTable table = unit_cost_table(JsonInput(costs, "s.json"), {}, 2);
+  EXPECT_EQ(table.at(Unit::attn, UnitPass::F), 1.5);
+  const Program program =
+      lower(schedule_from_text("# placement loop\n" + rank + "\n" + rank + "\n", "x.txt"), {1, 1}, {});
+  const std::vector<double> seconds = op_seconds(program, table);
+  std::map<std::string, double> found;
+  for (OpId op = 0; op < seconds.size(); ++op)
+    if (seconds[op] > 0) found[describe(program, op)] = seconds[op];
+  const std::map<std::string, double> expected{{"rank 0, compute, attn.F of F0.0, layer 0", 1},
+                                               {"rank 1, compute, attn.F of F0.0, layer 0", 2},
+                                               {"rank 0, compute, head.W of U0.0", 3},
+                                               {"rank 1, compute, head.W of U0.0", 5},
+                                               {"rank 0, compute, embedding.F of E0.0", 7},
+                                               {"rank 1, compute, embedding.F of E0.0", 11},
+                                               {"rank 0, vocabulary, sum over all ranks of E0.0", 0.5},
+                                               {"rank 1, vocabulary, sum over all ranks of S0.0", 0.5},
+                                               {"rank 1, vocabulary, broadcast of F0.0", 0.5},
+                                               {"rank 0, vocabulary, broadcast of B0.0", 0.5}};
+  EXPECT_EQ(found, expected);
+}
+
+TEST(Lower, RefusesModelsAndReplicasWithTheVocabularyOnAllRanks) {
+  const Schedule shared = schedule_from_text("# placement loop\nE0.0 F0.0 S0.0 U0.0 B0.0 G0.0\n", "x.txt");
+  for (const Lowering& lowering : {Lowering{.embedding = true}, Lowering{.data_parallel = true}})
+    EXPECT_THAT(refusal([&] { lower(shared, {1}, lowering); }), HasSubstr("vocabulary on all ranks"));
 }
 
 // ---- seconds of ops ----

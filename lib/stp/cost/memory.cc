@@ -171,6 +171,8 @@ double peak_activation_bytes(const Program& program, int rank, const std::vector
         case Pass::W:
           freed += factor * stage.until_W;
           break;
+        default:
+          break;  // of the vocabulary, which no model has costs for yet
       }
     }
     peak = std::max(peak, alive + working);

@@ -11,7 +11,9 @@ ProgramBuilder::ProgramBuilder(Program begun) : program(std::move(begun)) {
     program.streams.push_back({StreamKind::tp, r, -1});
   }
   streams_.resize(ranks);
-  outputs_.assign(chains() + 2 + 2 * static_cast<size_t>(ranks), {kNothing, kNothing});
+  const size_t shared =
+      program.vocabulary() == Vocabulary::whole ? 0 : 3 * size_t(ranks + 1) * program.schedule.microbatches;
+  outputs_.assign(chains() + 2 + 2 * static_cast<size_t>(ranks) + shared, {kNothing, kNothing});
 }
 
 void ProgramBuilder::begin_rank(int next) {

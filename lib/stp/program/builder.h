@@ -71,6 +71,15 @@ class ProgramBuilder {
     const int ranks = program.schedule.pp();
     return kOutputBit | static_cast<Ref>(chains() + 2 + (kind == OpKind::norm_prefix ? 0 : ranks) + from);
   }
+  /// The output of E, S or T of `rank`, or of all ranks together (kAllRanks).
+  static constexpr int kAllRanks = -1;
+  [[nodiscard]] Ref vocabulary_output(Pass pass, int of, int microbatch) const {
+    const Schedule& all = program.schedule;
+    const int number = pass == Pass::E ? 0 : pass == Pass::S ? 1 : 2;
+    const size_t row = static_cast<size_t>(number) * (all.pp() + 1) + (of == kAllRanks ? all.pp() : of);
+    return kOutputBit | static_cast<Ref>(chains() + 2 + 2 * static_cast<size_t>(all.pp()) +
+                                         row * all.microbatches + microbatch);
+  }
   /// Sets the ops or outputs that `output` stands for.
   void set_output(Ref output, const std::array<Ref, 2>& refs) { outputs_[output & ~kOutputBit] = refs; }
 

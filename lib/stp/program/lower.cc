@@ -13,6 +13,7 @@
 #include "stp/program/send_waits.h"
 #include "stp/program/step_ops.h"
 #include "stp/program/unit_ops.h"
+#include "stp/program/vocabulary_ops.h"
 
 namespace stp {
 namespace {
@@ -41,12 +42,16 @@ class Lowerer {
             lowering.vision_layers >
         kMaxOps / 10)
       refuse_size();
-    for (int pass = 0; pass < 4; ++pass)
+    const bool whole = vocabulary_.whole();
+    for (const Pass pass : {Pass::F, Pass::I, Pass::W, Pass::B})
       for (int stage = 0; stage < stages(); ++stage)
-        chains_[pass].push_back(segments(static_cast<Pass>(pass), layers_per_stage[stage],
-                                         stage + 1 == stages(), lowering.backward,
-                                         {lowering.embedding && stage == 0, lowering.strategy.recompute,
-                                          stage == 0 ? lowering.vision_layers : 0}));
+        chains(pass).push_back(
+            segments(pass, layers_per_stage[stage], whole && stage + 1 == stages(), lowering.backward,
+                     {whole && lowering.embedding && stage == 0, lowering.strategy.recompute,
+                      stage == 0 ? lowering.vision_layers : 0}));
+    if (whole) return;
+    for (const Pass pass : {Pass::S, Pass::T, Pass::U, Pass::E, Pass::G})
+      chains(pass).push_back(vocabulary_segments(pass, vocabulary_.vocabulary()));
   }
 
   Program lower() && {
@@ -61,6 +66,7 @@ class Lowerer {
         b_.begin_block(block);
         offload_.begin_block();
         sends_.begin_block(blocks[block]);
+        vocabulary_.begin_block(blocks[block]);
         lower_block(blocks[block]);
         sends_.end_block();
         offload_.add_reloads();
@@ -95,6 +101,7 @@ class Lowerer {
 
   [[nodiscard]] Ref input_of(const Action& action, int stage) const {
     if (action.pass == Pass::W) return kNothing;
+    if (const auto decided = vocabulary_.input_of(action)) return *decided;
     if (action.pass == Pass::F)
       return stage == 0 ? kNothing : b_.output_of(false, stage - 1, action.microbatch);
     const bool last = stage + 1 == stages();
@@ -105,11 +112,15 @@ class Lowerer {
   // The chain's own value, and the first input of its main line. The input of W, which only the embedding's
   // gradient needs, is the output of the stage's own I.
   [[nodiscard]] ValueId value_of(const Action& action, int stage) const {
+    if (is_of_vocabulary(action.pass)) return vocabulary_.value_of(action);
     const ValueKind kind = action.pass == Pass::F ? ValueKind::activation : ValueKind::gradient;
     return b_.program.value(kind, stage, action.microbatch);
   }
   [[nodiscard]] ValueId source_of(const Action& action, int stage) const {
     if (action.pass == Pass::W) return produced(true, stage, action.microbatch);
+    if (action.pass == Pass::S) return produced(false, stages() - 1, action.microbatch);
+    if (action.pass == Pass::G) return produced(true, 0, action.microbatch);
+    if (is_of_vocabulary(action.pass)) return kNoValue;
     if (action.pass == Pass::F) return produced(false, stage - 1, action.microbatch);
     return produced(true, stage + 1, action.microbatch);
   }
@@ -117,7 +128,10 @@ class Lowerer {
   [[nodiscard]] ValueId produced(bool backward, int stage, int microbatch) const {
     const auto& chains = chains_[static_cast<int>(backward ? Pass::I : Pass::F)];
     while (stage >= 0 && stage < stages() && chains[stage].empty()) stage += backward ? 1 : -1;
-    if (stage < 0 || stage == stages()) return kNoValue;
+    if (stage < 0 || stage == stages()) {
+      if (vocabulary_.whole()) return kNoValue;
+      stage = std::clamp(stage, 0, stages() - 1);  // E's, or the head's, under the number of that stage's own
+    }
     return b_.program.value(backward ? ValueKind::gradient : ValueKind::activation, stage, microbatch);
   }
 
@@ -157,7 +171,7 @@ class Lowerer {
   }
 
   [[nodiscard]] const std::vector<Segment>& chain_of(const Action& action, int stage) const {
-    return chains_[static_cast<int>(action.pass)][stage];
+    return chains_[static_cast<size_t>(action.pass)][is_of_vocabulary(action.pass) ? 0 : stage];
   }
 
   void lower_block(const Block& block) {
@@ -379,6 +393,7 @@ class Lowerer {
       const Chain& chain = chains[i];
       const bool backward = is_backward(chain.action.pass);
       if (chain.action.pass == Pass::W) continue;
+      if (vocabulary_.take_output(chain.action, result_of(chain, chains), sent(chain))) continue;
       if (backward && chain.stage == 0) {  // for the embedding's gradient, where W makes it
         b_.set_output(b_.output_of(true, 0, chain.action.microbatch),
                       {chain.segments->empty() ? chain.input : chain.result, kNothing});
@@ -423,13 +438,16 @@ class Lowerer {
     return {chains[0].input, chains.size() > 1 ? chains[1].input : kNothing};
   }
 
+  std::vector<std::vector<Segment>>& chains(Pass pass) { return chains_[static_cast<size_t>(pass)]; }
+
   const Lowering lowering_;
   ProgramBuilder b_;
   UnitOps units_{lowering_, b_};
   StepOps step_{lowering_, b_};
   OffloadOps offload_{b_};
   SendWaits sends_{lowering_.release, schedule().chunks()};
-  std::array<std::vector<std::vector<Segment>>, 4> chains_;  // by pass and stage
+  VocabularyOps vocabulary_{b_};
+  std::array<std::vector<std::vector<Segment>>, kPasses> chains_;  // by pass and stage
   std::map<std::pair<const std::vector<Segment>*, const std::vector<Segment>*>, std::vector<BraidStep>>
       braids_;  // by the two chains
 
@@ -461,6 +479,7 @@ Program lower(Schedule schedule, const std::vector<int>& layers_per_stage, const
                                 : "begins with " + std::to_string(layers_per_stage.front()) +
                                       ", but the first virtual stage is the vision encoder's",
                      stages < 2 ? "use more ranks or chunks" : "begin with 0");
+  check_vocabulary(schedule, lowering);
   if (is_by_times(lowering.braid) && !lowering.order)
     throw std::logic_error("a braid by times without Lowering::order");
   if (lowering.braid == BraidPolicy::sequential) schedule = sequential_braids(std::move(schedule));

@@ -5,7 +5,7 @@
 namespace stp {
 
 std::string to_string(StreamKind kind) {
-  constexpr std::array kNames{"compute", "tp", "p2p", "dp", "cp", "d2h", "h2d"};
+  constexpr std::array kNames{"compute", "tp", "p2p", "dp", "cp", "d2h", "h2d", "vocabulary"};
   return kNames.at(static_cast<size_t>(kind));
 }
 
@@ -90,9 +90,16 @@ std::string describe_op(const Program& program, OpId id) {
     case OpKind::offload:
     case OpKind::reload:
       return host_copy_name(op);
+    case OpKind::vocabulary_broadcast:
+      text += "broadcast";
+      break;
+    case OpKind::vocabulary_reduce:
+      text += "sum over all ranks";
+      break;
   }
   text += " of " + to_string(Action{op.pass, op.chunk, op.microbatch});
-  if (op.kind != OpKind::transfer && is_of_layer(op.unit)) text += ", layer " + std::to_string(op.layer);
+  if (op.kind != OpKind::transfer && !is_of_all_stages(op.kind) && is_of_layer(op.unit))
+    text += ", layer " + std::to_string(op.layer);
   return text;
 }
 

@@ -10,12 +10,12 @@
 #include "stp/model/buckets.h"
 #include "stp/model/unit.h"
 #include "stp/model/work.h"
-#include "stp/schedule/schedule.h"
+#include "stp/schedule/vocabulary.h"
 
 namespace stp {
 
 /// The in-order streams of a rank. A p2p stream is one direction between two ranks.
-enum class StreamKind : uint8_t { compute, tp, p2p, dp, cp, d2h, h2d };
+enum class StreamKind : uint8_t { compute, tp, p2p, dp, cp, d2h, h2d, vocabulary };
 std::string to_string(StreamKind kind);
 
 struct ProgramStream {
@@ -46,6 +46,9 @@ enum class OpKind : uint8_t {
   optimizer,         // updates the weights of a rank's chunks, or this replica's share of them
   offload,           // copies saved tensors of a chunk and microbatch to the host, after their forward
   reload,            // copies them back to the device, before their backward
+  // Of all pipeline ranks, in the list of one, with vocabulary parallelism:
+  vocabulary_broadcast,  // gives all ranks the last stage's output (F) or the gradient of the first's input
+  vocabulary_reduce,     // sums up what all ranks' E or T made, and S with one barrier; else S's statistics
 };
 
 /// Whether the op is a collective of the tensor-parallel group.
@@ -60,6 +63,10 @@ constexpr bool is_of_replicas(OpKind kind) {
 constexpr bool is_exchange(OpKind kind) {
   return kind == OpKind::kv_exchange || kind == OpKind::kv_gradient_exchange || kind == OpKind::all_to_all ||
          kind == OpKind::row_exchange;
+}
+/// Whether the op is a collective of all pipeline ranks.
+constexpr bool is_of_all_stages(OpKind kind) {
+  return kind == OpKind::vocabulary_broadcast || kind == OpKind::vocabulary_reduce;
 }
 /// Whether the op copies between device and host.
 constexpr bool is_host_copy(OpKind kind) { return kind == OpKind::offload || kind == OpKind::reload; }
@@ -123,6 +130,8 @@ struct Program {
   std::vector<OpId> depends_begin;  // ops + 1 entries into `depends`
   std::vector<OpId> depends;        // dependencies besides the op before it on its stream
 
+  /// Whether all ranks share the head and the embedding.
+  [[nodiscard]] Vocabulary vocabulary() const { return vocabulary_of(schedule); }
   [[nodiscard]] Division division() const { return strategy.division(); }
   [[nodiscard]] std::span<const OpId> dependencies(OpId op) const {
     return {depends.data() + depends_begin[op], depends.data() + depends_begin[op + 1]};

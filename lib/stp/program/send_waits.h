@@ -20,7 +20,8 @@ class SendWaits {
   void begin_rank() { earlier_ = {}; }
   void begin_block(const Block& block) {
     const auto actions = block.actions();
-    weights_alone_ = std::ranges::all_of(actions, [](const Action& a) { return a.pass == Pass::W; });
+    weights_alone_ = std::ranges::all_of(
+        actions, [](const Action& a) { return a.pass == Pass::W || is_of_vocabulary(a.pass); });
     current_.backward = actions.back().pass != Pass::F;
     current_.sends.clear();
   }

@@ -53,4 +53,23 @@ std::vector<Segment> segments(Pass pass, int layers, bool last, BackwardOrder or
   return chain;
 }
 
+std::vector<Segment> vocabulary_segments(Pass pass, Vocabulary vocabulary) {
+  using Main = Segment::Main;
+  using Weights = Segment::Weights;
+  switch (pass) {
+    case Pass::E:
+      return {forward({Unit::embedding, 0}, false)};
+    case Pass::G:
+      return {{Unit::embedding, 0, Main::weight_gradients, false, Weights::none, true}};
+    case Pass::S:
+      if (vocabulary == Vocabulary::two_barriers) return {forward({Unit::head, 0}, false)};
+      return {forward({Unit::head, 0}, false),
+              {Unit::head, 0, Main::input_gradient, false, Weights::none, false}};
+    case Pass::T:
+      return {{Unit::head, 0, Main::input_gradient, false, Weights::both_behind, false}};
+    default:
+      return {{Unit::head, 0, Main::weight_gradients, false, Weights::none, false}};
+  }
+}
+
 }  // namespace stp

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "stp/model/unit.h"
-#include "stp/schedule/action.h"
+#include "stp/schedule/vocabulary.h"
 
 namespace stp {
 
@@ -40,5 +40,7 @@ struct ChainOptions {
 /// The chain of `pass` over `layers` layers, with the head if the chunk is the `last` virtual stage.
 std::vector<Segment> segments(Pass pass, int layers, bool last, BackwardOrder order,
                               ChainOptions options = {});
+/// The chain of a pass of the vocabulary, which is one rank's share of it.
+std::vector<Segment> vocabulary_segments(Pass pass, Vocabulary vocabulary);
 
 }  // namespace stp

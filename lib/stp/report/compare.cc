@@ -156,7 +156,9 @@ struct ErrorSet : std::map<std::string_view, Errors> {
 std::string costs_of_layer(const json& unit_costs) {
   const auto sum = [&](std::initializer_list<const char*> keys) {
     double seconds = 0;
-    for (const char* key : keys) seconds += unit_costs.value(key, 0.0);
+    for (const char* key : keys)  // arrays have no sum of all ranks
+      if (const auto found = unit_costs.find(key); found != unit_costs.end() && found->is_number())
+        seconds += found->get<double>();
     return shown("%g", seconds);
   };
   return ", a layer's F " + sum({"attn.F", "mlp.F"}) + " I " + sum({"attn.I", "mlp.I"}) + " W " +

@@ -10,7 +10,8 @@ namespace {
 
 InputError bad_block(std::string_view text) {
   return {"", "", "\"" + std::string(text) + "\" is not a block",
-          "write an action such as F0.3 (pass F, I, W or B, chunk, microbatch) or two joined by &"};
+          "write an action such as F0.3 (pass F, I, W or B, or S, T, U, E or G of the vocabulary; chunk, "
+          "microbatch) or two joined by &"};
 }
 
 // Reads a number without sign or leading zeros from the front of `rest`; -1 if there is none.
@@ -28,7 +29,7 @@ int64_t take_number(std::string_view& rest, int64_t limit) {
 // Reads an action from the front of `rest`; false if there is none.
 bool take_action(std::string_view& rest, Action& action) {
   if (rest.empty()) return false;
-  const size_t pass = std::string_view("FIWB").find(rest[0]);
+  const size_t pass = kPassLetters.find(rest[0]);
   if (pass == std::string_view::npos) return false;
   rest.remove_prefix(1);
   const int64_t chunk = take_number(rest, std::numeric_limits<int16_t>::max());

@@ -12,9 +12,16 @@ namespace stp {
 
 /// F forward, I input gradient, W weight gradient, B full backward (I and W fused).
 /// The zero-bubble and STP papers write B for our I and BW for our B.
-enum class Pass : uint8_t { F, I, W, B };
+/// Vocabulary parallelism (arXiv 2411.05288; docs/program-options.md) adds passes of every rank, on its share
+/// of the vocabulary, written with chunk 0: S the head's forward, T its gradients, or U its weights' alone
+/// where S made its input's; E the embedding's forward, G its gradient.
+enum class Pass : uint8_t { F, I, W, B, S, T, U, E, G };
+inline constexpr std::string_view kPassLetters = "FIWBSTUEG";
+inline constexpr size_t kPasses = kPassLetters.size();
 
-constexpr char letter(Pass pass) { return "FIWB"[static_cast<int>(pass)]; }
+constexpr char letter(Pass pass) { return kPassLetters[static_cast<size_t>(pass)]; }
+/// Whether all ranks run the pass, each on its share of the vocabulary.
+constexpr bool is_of_vocabulary(Pass pass) { return pass >= Pass::S; }
 /// I and B: the passes that send a gradient to the previous virtual stage.
 constexpr bool is_backward(Pass pass) { return pass == Pass::I || pass == Pass::B; }
 /// B and W: the last passes that need a microbatch's saved tensors.

@@ -10,6 +10,7 @@
 #include "stp/schedule/csv_cells.h"
 #include "stp/schedule/pipeline_state.h"
 #include "stp/schedule/timing.h"
+#include "stp/schedule/vocabulary.h"
 
 namespace stp {
 namespace {
@@ -182,8 +183,8 @@ struct Post {
 using Posts = std::vector<Post>;
 
 // Types seen of a stage and a microbatch: a bit per type.
-constexpr uint16_t bit(Type type) { return static_cast<uint16_t>(1U << static_cast<int>(type)); }
-constexpr uint16_t kBackward = bit(Type::I) | bit(Type::B);
+constexpr uint32_t bit(Type type) { return 1U << static_cast<int>(type); }
+constexpr uint32_t kBackward = bit(Type::I) | bit(Type::B);
 
 class SheetReader {
  public:
@@ -206,7 +207,7 @@ class SheetReader {
   [[nodiscard]] const Placement& placement() const { return schedule_.placement; }
 
   // For a stage of this rank.
-  uint16_t& seen(const Leaf& leaf) {
+  uint32_t& seen(const Leaf& leaf) {
     return seen_[static_cast<size_t>(placement().chunk_of(leaf.stage)) * schedule_.microbatches +
                  leaf.microbatch];
   }
@@ -241,8 +242,13 @@ class SheetReader {
     const auto fail = [&](const std::string& problem, const std::string& remedy) {
       refuse(place_of(rank_, cell), (cell.braided() ? to_string(leaf) + " " : "") + problem, remedy);
     };
-    uint16_t& passes = seen(leaf);
+    uint32_t& passes = seen(leaf);
     if ((passes & bit(leaf.type)) != 0) fail("appears a second time", "remove one of them");
+    if (is_of_vocabulary(leaf.type)) {
+      if (comms_) fail("is of the vocabulary, which has no compute_comms", "leave out the communication");
+      passes |= bit(leaf.type);
+      return {static_cast<Pass>(leaf.type), 0, leaf.microbatch};
+    }
     if (leaf.type == Type::B && (passes & (bit(Type::I) | bit(Type::W))) != 0)
       fail("is a full backward, but its I or W is there too", "write B alone, or I and W");
     if ((leaf.type == Type::I || leaf.type == Type::W) && (passes & bit(Type::B)) != 0)
@@ -291,7 +297,7 @@ class SheetReader {
     if (!tensor)
       fail("has no other rank to exchange with: its stage's neighbour is on this rank or does not exist",
            "remove it");
-    uint16_t& passes = seen(leaf);
+    uint32_t& passes = seen(leaf);
     if ((passes & bit(leaf.type)) != 0) fail("appears a second time", "remove one of them");
     if (wait) {
       if ((passes & bit(tensor->send().type)) == 0)
@@ -319,7 +325,7 @@ class SheetReader {
     for (int chunk = 0; chunk < schedule_.chunks(); ++chunk) {
       for (int microbatch = 0; microbatch < schedule_.microbatches; ++microbatch) {
         const int stage = placement().stage(rank_, chunk);
-        const uint16_t passes = seen({stage, Type::F, microbatch});
+        const uint32_t passes = seen({stage, Type::F, microbatch});
         const auto missing = [&](const Leaf& leaf, const std::string& remedy) {
           refuse(place, to_string(leaf) + " is missing", remedy);
         };
@@ -365,7 +371,7 @@ class SheetReader {
   const bool comms_;
   bool waits_ = false;  // the file has waits for sends
   int rank_ = 0;
-  std::vector<uint16_t> seen_;
+  std::vector<uint32_t> seen_;
   std::map<std::pair<int, int>, std::array<Posts, 2>> links_;  // by sender and receiver: sends, receives
 };
 
@@ -375,6 +381,9 @@ std::string to_csv(const Schedule& schedule, CsvForm form) {
   const bool comms = form != CsvForm::compute_only, waits = form == CsvForm::compute_comms_waits;
   const Placement& placement = schedule.placement;
   std::vector<std::vector<Receive>> receives(schedule.pp());
+  if (comms && vocabulary_of(schedule) != Vocabulary::whole)
+    throw InputError("", "format", "is compute_comms, and torch has no passes of the vocabulary",
+                     "write csv, which our own reader takes");
   if (comms) receives = place_receives(schedule);
   std::string text;
   for (int rank = 0; rank < schedule.pp(); ++rank) {

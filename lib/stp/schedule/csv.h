@@ -9,10 +9,11 @@
 
 namespace stp {
 
-/// compute_only: F, I, W and B; torch adds the communication (`_load_csv(file, format="compute_only")`).
-/// compute_comms: also SEND_F, RECV_F, SEND_B, RECV_B and REDUCE_GRAD, which torch uses unchanged.
-/// compute_comms_waits: the same with WAIT_SEND_F, WAIT_SEND_B and WAIT_REDUCE_GRAD. torch 2.15 refuses a
-/// compute_comms file without them; torch of 2025 misreads a file with them.
+/// compute_only: F, I, W and B; torch adds the communication (`_load_csv(file, format="compute_only")`),
+/// unless it has passes of the vocabulary, which no other form has, and which are written with the rank's
+/// first stage. compute_comms: also SEND_F, RECV_F, SEND_B, RECV_B and REDUCE_GRAD, which torch uses
+/// unchanged. compute_comms_waits: the same with WAIT_SEND_F, WAIT_SEND_B and WAIT_REDUCE_GRAD. torch 2.15
+/// refuses a compute_comms file without them; torch of 2025 misreads a file with them.
 enum class CsvForm { compute_only, compute_comms, compute_comms_waits };
 
 /// Writes a schedule that validate() accepts; lines end with CRLF. Chunk c of a rank becomes its virtual

@@ -8,9 +8,25 @@
 namespace stp::csv {
 namespace {
 
-constexpr std::array<std::string_view, 14> kTypes = {
-    "F",      "I",           "W",           "B",       "SEND_F",  "RECV_F",      "SEND_B",
-    "RECV_B", "WAIT_SEND_F", "WAIT_SEND_B", "UNSHARD", "RESHARD", "REDUCE_GRAD", "WAIT_REDUCE_GRAD"};
+constexpr std::array<std::string_view, 19> kTypes = {"F",
+                                                     "I",
+                                                     "W",
+                                                     "B",
+                                                     "S",
+                                                     "T",
+                                                     "U",
+                                                     "E",
+                                                     "G",
+                                                     "SEND_F",
+                                                     "RECV_F",
+                                                     "SEND_B",
+                                                     "RECV_B",
+                                                     "WAIT_SEND_F",
+                                                     "WAIT_SEND_B",
+                                                     "UNSHARD",
+                                                     "RESHARD",
+                                                     "REDUCE_GRAD",
+                                                     "WAIT_REDUCE_GRAD"};
 constexpr std::string_view kOverlap = "OVERLAP_F_B";
 constexpr int kMaxStages = kMaxRanks * kMaxChunks;
 

@@ -16,6 +16,11 @@ enum class Type : uint8_t {
   I,
   W,
   B,
+  S,
+  T,
+  U,
+  E,
+  G,
   SEND_F,
   RECV_F,
   SEND_B,
@@ -28,7 +33,8 @@ enum class Type : uint8_t {
   WAIT_REDUCE_GRAD
 };
 
-constexpr bool is_compute(Type type) { return type <= Type::B; }
+constexpr bool is_compute(Type type) { return type <= Type::G; }
+constexpr bool is_of_vocabulary(Type type) { return is_compute(type) && type >= Type::S; }
 constexpr bool is_send(Type type) { return type == Type::SEND_F || type == Type::SEND_B; }
 constexpr bool is_wait_send(Type type) { return type == Type::WAIT_SEND_F || type == Type::WAIT_SEND_B; }
 constexpr bool is_backward_side(Type type) {

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "stp/schedule/read_schedule.h"
+#include "stp/schedule/vocabulary.h"
 #include "support/csv_sheets.h"
 #include "support/folder.h"
 #include "support/golden.h"
@@ -31,7 +32,12 @@ Schedule by_rows(const Placement& placement, int microbatches, const std::vector
 
 void expect_round_trip(const Schedule& schedule) {
   ASSERT_EQ(refusal([&] { validate(schedule); }), "");
+  const bool whole = vocabulary_of(schedule) == Vocabulary::whole;
   for (const CsvForm form : kForms) {
+    if (!whole && form != CsvForm::compute_only) {
+      EXPECT_THAT(refusal([&] { to_csv(schedule, form); }), HasSubstr("passes of the vocabulary"));
+      continue;
+    }
     const std::string text = to_csv(schedule, form);
     const Schedule read = schedule_from_csv(text, "some/folder/a name.csv");
     EXPECT_EQ(read.name, "a name");
@@ -107,7 +113,8 @@ TEST(Csv, BothEndsOfAPairHaveAllTransfersInOneOrder) {
     }
   };
   for (int p = 2; p <= 6; ++p) check(stp_schedule(p, 3 * p + 2));
-  for (const Golden& golden : golden_orders()) check(golden.schedule);
+  for (const Golden& golden : golden_orders())
+    if (vocabulary_of(golden.schedule) == Vocabulary::whole) check(golden.schedule);
   EXPECT_GT(pairs, 200U);
 }
 

@@ -2,12 +2,12 @@
 
 namespace stp {
 
-PipelineState::PipelineState(const Placement& placement, int microbatches, double p2p)
-    : stride_(static_cast<size_t>(microbatches) + 1), ranks_(placement.ranks()) {
+PipelineState::PipelineState(const Placement& placement, int microbatches, double p2p, int more)
+    : stride_(static_cast<size_t>(microbatches) + 1), begins_(more == 0), ranks_(placement.ranks()) {
   const int stages = placement.stages();
   for (int hop = 0; hop < 2 * stages; ++hop)
     rank_of_hop_.push_back(placement.rank_of(stage_of_hop(stages, hop)));
-  arrivals_.resize(rank_of_hop_.size() * stride_);
+  arrivals_.resize((rank_of_hop_.size() + more) * stride_);
   rank_of_hop_.push_back(kNoRank);
   restart(p2p);
 }
@@ -17,7 +17,7 @@ void PipelineState::restart(double p2p) {
   by_time_ = false;
   std::ranges::fill(ranks_, Rank{});
   std::ranges::fill(arrivals_, kNever);
-  std::fill_n(arrivals_.begin(), stride_ - 1, 0);
+  if (begins_) std::fill_n(arrivals_.begin(), stride_ - 1, 0);
 }
 
 void PipelineState::wake(int rank, double time) {

@@ -30,8 +30,9 @@ class PipelineState {
   /// No input.
   static constexpr size_t kNoInput = ~size_t{0};
 
-  /// A transfer between ranks takes `p2p`.
-  PipelineState(const Placement& placement, int microbatches, double p2p);
+  /// A transfer between ranks takes `p2p`. `more`: further inputs, numbered behind those of hops, which
+  /// deliver() brings; with them no input is there at the start.
+  PipelineState(const Placement& placement, int microbatches, double p2p, int more = 0);
 
   /// Starts again: all ranks are free, and only the inputs of hop 0 have arrived.
   void restart(double p2p);
@@ -61,6 +62,16 @@ class PipelineState {
       ranks_[receiver].awaited = kNoInput;
       runnable_.push_back(receiver);
     }
+  }
+
+  /// An input arrives at all ranks that need it. For run_by_input() alone.
+  void deliver(size_t input, double there) {
+    arrivals_[input] = there;
+    for (size_t rank = 0; rank < ranks_.size(); ++rank)
+      if (ranks_[rank].awaited == input) {
+        ranks_[rank].awaited = kNoInput;
+        runnable_.push_back(static_cast<int>(rank));
+      }
   }
 
   /// Calls choose(rank, now) in the order of time, at equal times in the order of ranks. `choose` runs the
@@ -107,6 +118,7 @@ class PipelineState {
 
   size_t stride_;  // inputs per hop: all microbatches, and one that never arrives
   double p2p_ = 0;
+  bool begins_;                   // inputs of hop 0 are there at the start
   bool by_time_ = false;          // it runs by time
   std::vector<int> rank_of_hop_;  // with kNoRank at the end
   std::vector<double> arrivals_;  // by input

@@ -273,6 +273,23 @@ TEST(Generator, ThatMakesAnInvalidScheduleIsABugWithItsName) {
               AllOf(StartsWith("schedule mine, p 2, m 1: "), HasSubstr("rank 0: B0.0 is missing")));
 }
 
+TEST(Validate, RefusesIncompleteAndMixedPassesOfTheVocabulary) {
+  const std::string good = "E0.0 F0.0 S0.0 U0.0 B0.0 G0.0", last = "E0.0 F0.0 S0.0 B0.0 U0.0 G0.0";
+  const auto refused = [&](const std::string& first, const std::string& second) {
+    return refusal(
+        [&] { validate(schedule_from_text("# placement loop\n" + first + "\n" + second + "\n", "x.txt")); });
+  };
+  EXPECT_EQ(refused(good, last), "");
+  EXPECT_THAT(refused(good, "E0.0 F0.0 S0.0 B0.0 G0.0"), HasSubstr("rank 1: U0.0 is missing"));
+  EXPECT_THAT(refused("E0.0 F0.0 S0.0 T0.0 B0.0 G0.0", last), HasSubstr("has T or U throughout"));
+  EXPECT_THAT(refused("F0.0 B0.0", last), HasSubstr("rank 0 has no such pass"));
+  EXPECT_THAT(refused(good, "E0.0 F0.0 U0.0 S0.0 B0.0 G0.0"), HasSubstr("precedes its S"));
+  EXPECT_THAT(refused(good, "E0.0 F0.0&S0.0 B0.0 U0.0 G0.0"), HasSubstr("not braided"));
+  EXPECT_THAT(refused(good, "E0.0 F0.0 B0.0 S0.0 U0.0 G0.0"), HasSubstr("deadlock"));
+  EXPECT_THAT(refused("F0.0 E0.0 S0.0 U0.0 B0.0 G0.0", last), HasSubstr("deadlock"));
+  EXPECT_THAT(refused("E0.0 F0.0 S0.0 U0.0 G0.0 B0.0", last), HasSubstr("deadlock"));
+}
+
 TEST(Validate, RefusesABraidWhoseActionsWaitForEachOther) {
   const Schedule same = schedule_of(Placement::loop(1, 1), 1, {{"F0.0&B0.0"}});
   EXPECT_THAT(refusal([&] { validate(same); }), AllOf(HasSubstr("rank 0"), HasSubstr("B0.0")));

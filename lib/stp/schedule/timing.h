@@ -7,7 +7,7 @@
 
 namespace stp {
 
-/// The hop of an action of `rank`. Not for W.
+/// The hop of an F, I or B of `rank`.
 int hop_of(const Placement& placement, int rank, const Action& action);
 
 /// Times of one block, in the unit of the costs.
@@ -21,7 +21,8 @@ using Timing = std::vector<std::vector<BlockTime>>;
 
 /// Runs every block as early as possible: after the block before it on its rank has ended and the inputs of
 /// all its actions have arrived. A block is atomic and takes the sum of its actions' costs (B: I and W). Its
-/// outputs leave at its end and arrive at another rank p2p later. Needs a list per rank, and valid chunks and
+/// outputs leave at its end and arrive at another rank p2p later; what the vocabulary's passes make takes no
+/// time to reach all ranks, nor do these passes. Needs a list per rank, and valid chunks and
 /// microbatches. Time and memory grow linearly with the number of actions.
 Timing time_blocks(const Schedule& schedule, const PassCosts& costs = {});
 

@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "stp/base/error.h"
-#include "stp/schedule/pipeline_state.h"
 #include "stp/schedule/timing.h"
+#include "stp/schedule/vocabulary.h"
 
 namespace stp {
 namespace {
@@ -23,9 +23,10 @@ bool has_action(const std::vector<Block>& blocks, const Action& action) {
 }
 
 // By chunk and microbatch of a rank, the passes seen.
-using Seen = std::vector<std::array<bool, 4>>;
+using Seen = std::vector<std::array<bool, kPasses>>;
 
 void check_nothing_missing(const Schedule& schedule, int rank, const Seen& seen) {
+  const Vocabulary vocabulary = vocabulary_of(schedule);
   for (int chunk = 0; chunk < schedule.chunks(); ++chunk) {
     for (int microbatch = 0; microbatch < schedule.microbatches; ++microbatch) {
       const auto& passes = seen[static_cast<size_t>(chunk) * schedule.microbatches + microbatch];
@@ -34,6 +35,10 @@ void check_nothing_missing(const Schedule& schedule, int rank, const Seen& seen)
                to_string(Action{pass, static_cast<int16_t>(chunk), microbatch}) + " is missing", "add it");
       };
       if (!passes[static_cast<int>(Pass::F)]) missing(Pass::F);
+      if (chunk == 0 && vocabulary != Vocabulary::whole)
+        for (const Pass pass :
+             {Pass::E, Pass::S, vocabulary == Vocabulary::one_barrier ? Pass::U : Pass::T, Pass::G})
+          if (!passes[static_cast<int>(pass)]) missing(pass);
       if (passes[static_cast<int>(Pass::B)]) continue;
       if (!passes[static_cast<int>(Pass::I)]) missing(Pass::B);
       if (!passes[static_cast<int>(Pass::W)]) missing(Pass::W);
@@ -43,6 +48,7 @@ void check_nothing_missing(const Schedule& schedule, int rank, const Seen& seen)
 
 // Each rank alone: ranges, counts, W after I.
 void check_complete(const Schedule& schedule, const PlaceOfAction& place) {
+  const Vocabulary vocabulary = vocabulary_of(schedule);
   const int v = schedule.chunks(), m = schedule.microbatches;
   if (static_cast<int>(schedule.ranks.size()) != schedule.pp())
     refuse("ranks", "there are " + std::to_string(schedule.ranks.size()) + " lists for " +
@@ -74,7 +80,19 @@ void check_complete(const Schedule& schedule, const PlaceOfAction& place) {
           refuse(place(rank, position, action), "needs " + to_string(before) + ", which is missing",
                  "add it before");
         };
-        if (action.pass != Pass::F) follow(Pass::F, "F");
+        if (is_of_vocabulary(action.pass)) {
+          if (vocabulary == Vocabulary::whole)
+            refuse_here("is of the vocabulary, and rank 0 has no such pass");
+          if (action.chunk != 0)
+            refuse_here("is of no chunk: the vocabulary's passes are written with chunk 0");
+          if (block.braided()) refuse_here("is of the vocabulary, whose passes are not braided");
+          if (action.pass == (vocabulary == Vocabulary::one_barrier ? Pass::T : Pass::U))
+            refuse_here("stands beside passes of the other kind: an order has T or U throughout");
+          if (action.pass == Pass::T || action.pass == Pass::U) follow(Pass::S, "S");
+          if (action.pass == Pass::G) follow(Pass::E, "E");
+        } else if (action.pass != Pass::F) {
+          follow(Pass::F, "F");
+        }
         if (action.pass == Pass::W) follow(Pass::I, "I");
         has(action.pass) = true;
       }
@@ -100,18 +118,20 @@ struct Wait {
 
 // Returns the block that the first block of `rank` that never starts waits for. It never starts either.
 std::optional<Wait> wait_of(const Schedule& schedule, const Timing& timing, int rank) {
-  const Placement& placement = schedule.placement;
+  const PassInputs inputs(schedule);
   const size_t stuck = timing[rank].size();
   if (stuck == schedule.ranks[rank].size()) return {};
   for (const Action& action : schedule.ranks[rank][stuck].actions()) {
-    const int before = action.pass == Pass::W ? -1 : hop_of(placement, rank, action) - 1;
-    if (before < 0) continue;
-    const int owner = placement.rank_of(stage_of_hop(placement.stages(), before));
-    for (size_t block = timing[owner].size(); block < schedule.ranks[owner].size(); ++block)
-      for (const Action& other : schedule.ranks[owner][block].actions())
-        if (other.pass != Pass::W && other.microbatch == action.microbatch &&
-            hop_of(placement, owner, other) == before)
-          return Wait{rank, stuck, action, owner, block, other};
+    const int needed = inputs.needed(rank, action);
+    if (needed == PassInputs::kNothing) continue;
+    for (int owner = 0; owner < schedule.pp(); ++owner)
+      for (size_t block = timing[owner].size(); block < schedule.ranks[owner].size(); ++block)
+        for (const Action& other : schedule.ranks[owner][block].actions())
+          if (other.microbatch == action.microbatch &&
+              (inputs.made(owner, other) == needed ||
+               (inputs.summed_by(needed) == owner && block > timing[owner].size() &&
+                inputs.needed(owner, other) == needed)))
+            return Wait{rank, stuck, action, owner, block, other};
   }
   return {};
 }

@@ -16,6 +16,8 @@ std::string place_in_schedule(int rank, size_t block, const Action& action);
 /// - every action's chunk and microbatch exist;
 /// - each (chunk, microbatch) of a rank has exactly one F and either one B, or one I and one W;
 /// - on its rank W follows I, and no braid holds two actions that wait for each other;
+/// - passes of the vocabulary are on all ranks or none: there E, S, T (or everywhere U) and G of each
+///   microbatch, unbraided, T and U behind S;
 /// - with every block atomic (all inputs before it starts), each block of each rank can start.
 /// Atomic blocks are the strictest reading of a braid, so a schedule that passes runs under every `release`.
 /// An error about a deadlock names the whole cycle. Time and memory grow linearly with the number of actions.
