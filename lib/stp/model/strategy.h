@@ -91,9 +91,12 @@ struct Strategy {
   bool sequence_parallel = false;  // reduce-scatters and all-gathers in place of all-reduces
   Recompute recompute;
   TpOverlap tp_overlap = TpOverlap::none;
-  double offload = 0;            // the largest share of an offloaded activation's bytes that the host holds
-  bool zero = false;             // ZeRO-1: replicas share the optimizer's state
-  bool post_validation = false;  // the next step checks the gradients' norm
+  double offload = 0;      // the largest share of an offloaded activation's bytes that the host holds
+  int offload_chunks = 0;  // so many chunks' copies are planned (schedule/copy_plan.h); 0: they are not
+  int offload_share = 2;   // of planned copies: pipeline ranks that share a link to the host
+  double offload_round_trip = 0;  // of planned copies: both, over a chunk's F, I and W; 0: by their costs
+  bool zero = false;              // ZeRO-1: replicas share the optimizer's state
+  bool post_validation = false;   // the next step checks the gradients' norm
 
   /// The number of ranks that hold the same parameters.
   [[nodiscard]] int replicas() const { return cp * dp; }

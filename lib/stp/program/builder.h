@@ -70,6 +70,11 @@ class ProgramBuilder {
     const int ranks = program.schedule.pp();
     return kOutputBit | static_cast<Ref>(chains() + 2 + (kind == OpKind::norm_prefix ? 0 : ranks) + from);
   }
+  /// Returns the first of `count` outputs, to be set by set_output().
+  Ref new_outputs(size_t count) {
+    outputs_.resize(outputs_.size() + count, {kNothing, kNothing});
+    return kOutputBit | static_cast<Ref>(outputs_.size() - count);
+  }
   /// Sets the ops or outputs that `output` stands for.
   void set_output(Ref output, const std::array<Ref, 2>& refs) { outputs_[output & ~kOutputBit] = refs; }
 

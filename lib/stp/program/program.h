@@ -127,7 +127,7 @@ struct Program {
   [[nodiscard]] const ProgramStream& stream_of(OpId op) const { return streams[ops[op].stream]; }
   /// Whether `op` frees the device memory that its dependency `needed` offloads.
   [[nodiscard]] bool frees(OpId op, OpId needed) const {
-    return ops[needed].kind == OpKind::offload && ops[op].kind != OpKind::reload;
+    return ops[needed].kind == OpKind::offload && !is_host_copy(ops[op].kind);
   }
   /// The buckets of a virtual stage's chunk. Empty: one bucket holds the whole chunk.
   [[nodiscard]] std::span<const Bucket> buckets(int stage) const {
