@@ -350,7 +350,7 @@ TEST(Training, WeightsOfZeroFollowTheReference) {
       for (const auto& [sequence_parallel, recompute] :
            {std::pair{false, Recompute{}},
             {true, {.layer = true}},
-            {true, {.core = true, .qkv = true, .mlp = true, .norm = true}}})
+            {true, {.core = true, .qkv = true, .mlp = true, .activation = true, .norm = true}}})
         if (sampled())
           expect_weights_follow(
               schedule, dp, {.sequence_parallel = sequence_parallel, .recompute = recompute, .zero = true});

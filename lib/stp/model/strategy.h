@@ -11,11 +11,12 @@ namespace stp {
 /// The parts that a backward recomputes instead of saving them. I of a unit recomputes the unit's parts up to
 /// the input of its second linear layer; the unit's output and its all-reduce are not needed again.
 struct Recompute {
-  bool core = false;   // attention's core, between its two linear layers
-  bool qkv = false;    // attention's first linear layer, bias and rotary embedding
-  bool mlp = false;    // the first linear layer of the MLP and its activation
-  bool norm = false;   // the norms of attention and MLP, from their inputs
-  bool layer = false;  // each layer from its input, with its collectives, as segments of the Program
+  bool core = false;        // attention's core, between its two linear layers
+  bool qkv = false;         // attention's first linear layer, bias and rotary embedding
+  bool mlp = false;         // the first linear layer of the MLP
+  bool activation = false;  // the activation of the MLP
+  bool norm = false;        // the norms of attention and MLP, from their inputs
+  bool layer = false;       // each layer from its input, with its collectives, as segments of the Program
 
   /// Whether I recomputes the first linear layer of `unit`, from all rows of the norm's output.
   [[nodiscard]] bool first_linear(Unit unit) const;
@@ -27,7 +28,8 @@ struct Recompute {
 };
 
 /// All choices, by their names in scenarios. `selective` and `full`: Korthikanti et al., arXiv 2205.05198,
-/// section 5. The sets of units: Table 9 of the paper.
+/// section 5. The sets of units: Table 9 of the paper; `norm+activation`: PipeOffload,
+/// arXiv 2503.01328.
 struct NamedRecompute {
   const char* name;
   Recompute choice;
@@ -36,9 +38,10 @@ inline constexpr NamedRecompute kRecomputes[] = {
     {"none", {}},
     {"selective", {.core = true}},
     {"full", {.layer = true}},
-    {"mlp", {.mlp = true}},
-    {"attn+mlp", {.core = true, .qkv = true, .mlp = true}},
-    {"attn+mlp+norm", {.core = true, .qkv = true, .mlp = true, .norm = true}}};
+    {"norm+activation", {.activation = true, .norm = true}},
+    {"mlp", {.mlp = true, .activation = true}},
+    {"attn+mlp", {.core = true, .qkv = true, .mlp = true, .activation = true}},
+    {"attn+mlp+norm", {.core = true, .qkv = true, .mlp = true, .activation = true, .norm = true}}};
 
 /// The method, besides braids, that hides the collectives of tensor parallelism.
 /// `megatron`, with sequence parallelism: overlap inside each unit, as Megatron-LM's --tp-comm-overlap with

@@ -39,6 +39,7 @@ void OffloadOps::begin_rank() {
   copies_.clear();
   copying_.clear();
   next_ = 0;
+  before_.clear();
   const Program& program = b_.program;
   if (program.strategy.offload == 0 || !plan_.empty() || !has_layers(0)) return;
   to_reload_ = offloaded_activations(program.schedule.ranks[b_.rank]);
@@ -49,6 +50,7 @@ void OffloadOps::begin_rank() {
 void OffloadOps::begin_block() {
   awaited_.clear();
   if (plan_.empty()) return;
+  before_.push_back({b_.latest.rank_compute, b_.latest.rank_collective});
   const std::vector<PlannedCopy>& copies = plan_[b_.rank];
   for (; next_ < copies.size() && copies[next_].block == b_.block; ++next_)
     add_planned(copies[next_], planned_[b_.rank] + static_cast<Ref>(next_));
@@ -62,12 +64,13 @@ void OffloadOps::add_planned(const PlannedCopy& copy, Ref here) {
   b_.begin_op();
   b_.depend(before);
   if (copy.back()) {
-    b_.depend(b_.latest.rank_compute);
-    b_.depend(b_.latest.rank_collective);
-    copies_[activation(copy.action)] = b_.add_of_chunk(OpKind::reload, copy.action, StreamKind::d2h);
+    for (const Ref each : before_[copy.bound]) b_.depend(each);
+    const OpId reload = b_.add_of_chunk(OpKind::reload, copy.action, StreamKind::d2h);
+    b_.program.ops[reload].block = copy.bound;
+    copies_[activation(copy.action)] = reload;
   } else {
     b_.depend(computed_.at(activation(copy.action)));
-    add_offload(copy.action, copy.freed_at);
+    add_offload(copy.action, copy.bound);
   }
   b_.set_output(here, {copies_.at(activation(copy.action)), kNothing});
 }

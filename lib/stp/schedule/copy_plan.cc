@@ -155,11 +155,12 @@ class Planner {
       const double back = starts.at({each.rank, each.forward.chunk, each.forward.microbatch});
       const int left = std::max(each.forward_block + 1, block_from(each.rank, start)),
                 freed_at = std::max(left, block_from(each.rank, start + length)),
-                returned = std::min(each.backward_block, block_from(each.rank, back));
-      if (start + length > back + epsilon_ || freed_at >= returned) continue;
+                returned = std::min(each.backward_block, block_from(each.rank, back)),
+                during = block_from(each.rank, back + 2 * epsilon_) - 1;
+      if (start + length > back + epsilon_ || freed_at >= during) continue;
       outs.add(start, start + length);
       plan_[each.rank].push_back({each.forward, start, left, freed_at});
-      plan_[each.rank].push_back({each.backward, back, returned, -1});
+      plan_[each.rank].push_back({each.backward, back, returned, during});
     }
     link_neighbours(first, last);
   }

@@ -13,7 +13,9 @@ struct PlannedCopy {
   Action action;  // F: its activation leaves. I or B: it returns for that
   double start;   // in the unit of the costs
   int block;      // the copy stands before this block of its rank
-  int freed_at;   // of a copy to the host: the block that waits for it and frees the activation
+  /// Of a copy to the host: the block that waits for it and frees the activation. Of a copy back: it waits
+  /// for the blocks before this one, during which it starts.
+  int bound;
   /// The copy in the same direction before it on a shared link, where another rank has it: that rank, and
   /// the index in its list; -1: none.
   int neighbour = -1, neighbour_copy = -1;
