@@ -135,6 +135,7 @@ class Planner {
     double first_back = kNever;
     for (const Lifetime& each : all) {
       const double start = backs.latest(each.end - request_.costs.I, copy);
+      if (start < (each.begin + each.end) / 2) continue;  // others need the time more
       backs.add(start, start + copy);
       own[each.rank - first].add(start, start + copy);
       starts[{each.rank, each.forward.chunk, each.forward.microbatch}] = start;
@@ -142,6 +143,8 @@ class Planner {
     }
     std::ranges::stable_sort(all, {}, &Lifetime::begin);
     for (const Lifetime& each : all) {
+      const auto planned = starts.find({each.rank, each.forward.chunk, each.forward.microbatch});
+      if (planned == starts.end()) continue;
       const auto room = [&](double length) {
         double start = each.begin;
         for (double before = start - 1; before != start;) {
@@ -152,7 +155,7 @@ class Planner {
       };
       double length = kAlone * copy, start = room(length);
       if (start + length > first_back + epsilon_) start = room(length = copy);
-      const double back = starts.at({each.rank, each.forward.chunk, each.forward.microbatch});
+      const double back = planned->second;
       const int left = std::max(each.forward_block + 1, block_from(each.rank, start)),
                 freed_at = std::max(left, block_from(each.rank, start + length)),
                 returned = std::min(each.backward_block, block_from(each.rank, back)),

@@ -32,7 +32,8 @@ struct CopyRequest {
 
 /// By rank, its copies in the order in which they run: one at a time. The plan runs the schedule by
 /// time_blocks(), with the forwards of the warm-up as late as they delay nothing. An activation with at most
-/// six copies' time between F and its I or B stays, and so does one whose copies find no room.
+/// six copies' time between F and its I or B stays, and so does one whose copies find no room,
+/// the copy back in the second half of that time.
 ///
 /// Every copy starts before its block does, after every block that it waits for has started, and after the
 /// copies that it waits for: the plan cannot deadlock. Needs a valid schedule and passes that take time.
