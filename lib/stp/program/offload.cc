@@ -113,8 +113,8 @@ void OffloadOps::end_action(const Action& action, Ref computed) {
 }
 
 Ref OffloadOps::reload_for(const Action& action) const {
-  const auto copy = copies_.find(activation(action));
-  return is_backward(action.pass) && copy != copies_.end() ? copy->second : kNothing;
+  const Activation key = activation(action);
+  return is_backward(action.pass) && copies_.contains(key) ? copies_.at(key) : kNothing;
 }
 
 }  // namespace stp
