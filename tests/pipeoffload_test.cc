@@ -76,8 +76,8 @@ TEST(PipeOffload, HoldsNoMoreThanItsAuthorsPlans) {
   EXPECT_EQ(files, 12);
 }
 
-// With all chunks, memory does not grow with the ranks. With half of them, it halves at no cost. Copies of all
-// delay the first backwards by a pass a chunk at most: the plan takes those of the warm-up to be faster.
+// With all chunks, memory does not grow with the ranks. With half of them, it halves at no cost. Copies of
+// all delay the first backwards by a pass a chunk at most: the plan takes those of the warm-up to be faster.
 TEST(PipeOffload, OfUniformOrdersHoldsAsMuchOnAnyNumberOfRanks) {
   for (const int p : {4, 6, 8, 12, 16})
     for (const int v : {2, 4}) {
@@ -99,6 +99,7 @@ TEST(PipeOffload, PlansOfEverySchedule) {
     for (const auto& [p, m] : {std::pair{1, 4}, {2, 8}, {3, 9}, {4, 16}, {6, 24}})
       for (const double copy : {0.1, 0.7, 1.5, 3.0})
         for (const PassCosts& costs : {PassCosts{}, PassCosts{1, 1.3, 0.6, 0.1}}) {
+          if (generator->name == std::string("dualpipe") && p % 2 != 0) continue;
           const Schedule schedule = make_schedule(*generator, {p, m, 0, costs});
           SCOPED_TRACE(std::string(generator->name) + " p=" + std::to_string(p) + " " + std::to_string(copy));
           const Program program = program_of(schedule, schedule.chunks(), copy, costs);

@@ -61,8 +61,8 @@ class Outputs {
       return ends[index(other, action)] + (placement_.rank_of(other) == rank ? 0 : p2p_);
     };
     if (action.pass == Pass::W) return 0;  // its I is before it on its rank
-    if (action.pass == Pass::F) return stage == 0 ? 0 : from(forward_, stage - 1);
-    return stage + 1 == placement_.stages() ? from(forward_, stage) : from(backward_, stage + 1);
+    if (action.pass == Pass::F) return placement_.is_first(stage) ? 0 : from(forward_, stage - 1);
+    return placement_.is_last(stage) ? from(forward_, stage) : from(backward_, stage + 1);
   }
   void leave(int rank, const Action& action, double time) {
     const size_t at = index(placement_.stage(rank, action.chunk), action);

@@ -108,7 +108,7 @@ class Planner {
         for (const Action& action : blocks(rank)[block].actions()) {
           if (action.pass != Pass::F || action.chunk >= request_.chunks) continue;
           const int stage = schedule_.placement.stage(rank, action.chunk);
-          const int back = hop_of(schedule_.placement.stages(), stage, true);
+          const int back = hop_of(schedule_.placement, stage, true);
           const Place backward = places_.at({back, action.microbatch});
           const double begin = timing_[rank][block].end, end = timing_[rank][backward.block].start;
           if (end - begin > kFewestCopies * request_.seconds - epsilon_)

@@ -8,7 +8,7 @@
 namespace stp {
 
 int hop_of(const Placement& placement, int rank, const Action& action) {
-  return hop_of(placement.stages(), placement.stage(rank, action.chunk), is_backward(action.pass));
+  return hop_of(placement, placement.stage(rank, action.chunk), is_backward(action.pass));
 }
 
 Timing time_blocks(const Schedule& schedule, const PassCosts& costs) {

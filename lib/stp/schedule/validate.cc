@@ -104,9 +104,11 @@ std::optional<Wait> wait_of(const Schedule& schedule, const Timing& timing, int 
   const size_t stuck = timing[rank].size();
   if (stuck == schedule.ranks[rank].size()) return {};
   for (const Action& action : schedule.ranks[rank][stuck].actions()) {
-    const int before = action.pass == Pass::W ? -1 : hop_of(placement, rank, action) - 1;
-    if (before < 0) continue;
-    const int owner = placement.rank_of(stage_of_hop(placement.stages(), before));
+    const int stage = placement.stage(rank, action.chunk), depth = placement.depth();
+    if (action.pass == Pass::W || (action.pass == Pass::F && placement.is_first(stage))) continue;
+    const int before = hop_of(placement, rank, action) - 1;
+    const int owner =
+        placement.rank_of(stage / depth * depth + stage_of_hop(depth, before % (2 * depth + 1)));
     for (size_t block = timing[owner].size(); block < schedule.ranks[owner].size(); ++block)
       for (const Action& other : schedule.ranks[owner][block].actions())
         if (other.pass != Pass::W && other.microbatch == action.microbatch &&
