@@ -129,6 +129,20 @@ TEST(ClosedForm, DualPipeVHasItsMeasuredBubblesAndPeak) {
   }
 }
 
+// The published bubble, (p/2 − 1)(F&B + B − 3W) with passes of half of a rank's layers, and its p + 1
+// activations.
+TEST(ClosedForm, DualPipeHasItsPublishedBubbleAndPeak) {
+  for (const PassCosts& costs : {kEqual, PassCosts{1, 1, 0.7, 0}, PassCosts{2, 2, 1, 0}})
+    for (int p = 2; p <= 12; p += 2)
+      for (int m = 2 * p; m <= 5 * p; m += 2) {
+        const Schedule schedule = make("dualpipe", p, m);
+        const double braid = costs.F + costs.I + costs.W, backward = costs.I + costs.W;
+        EXPECT_NEAR(bubble(schedule, costs), (p / 2 - 1) * (braid + backward - 3 * costs.W), kEpsilon)
+            << title(schedule);
+        EXPECT_THAT(peak_activations(schedule), Each(p + 1)) << title(schedule);
+      }
+}
+
 // The first forward takes 2p hops, then m − p pairs start every other block, and the last backward takes 2p
 // hops again: all that is idle is that of one pair's way.
 TEST(ClosedForm, DHelixIdlesThe2pMinus2BlocksOfAPairAndPairsAllButItsEnds) {

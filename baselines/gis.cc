@@ -3,24 +3,36 @@
 // activations and idle longer. Any number of chunks v, any m.
 //
 // Each rank has a pattern of cycles of F, I and W. The order of a rank is that of its slots, three a cycle.
+// Passes of unequal cost need longer cycles on the way down and up the ranks, and then larger groups.
 #include <algorithm>
+#include <cmath>
 #include <numeric>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "stp/base/error.h"
 #include "stp/schedule/generator.h"
 
 namespace stp {
 namespace {
 
+// The fewest cycles in which a microbatch goes down all ranks and up: ⌈p/2⌉ with equal costs.
+int least_group(int p, const PassCosts& costs) {
+  const double cycle = costs.F + costs.I + costs.W, way = p * std::max(costs.F, costs.I);
+  constexpr double kRounding = 1e-9;
+  return cycle == 0 ? (p + 1) / 2
+                    : std::max((p + 1) / 2, static_cast<int>(std::ceil(way / cycle * (1 - kRounding))));
+}
+
 struct Grouping {
-  int p, v, g;
+  int p, v, g, least;
 
   // Cycles of a microbatch in its group, or of a group, from its first chunk to its c-th. The way down the
-  // ranks takes ⌈p/2⌉ cycles, in which a small group lets `groups` − 1 others go first. Chunks meet again
+  // ranks takes `least` cycles, in which a small group lets `groups` − 1 others go first. Chunks meet again
   // every v / gcd(v, groups) chunks, in the cycles of other groups: those behind make way, by one group.
   [[nodiscard]] int to_chunk(int c) const {
-    const int groups = ((p + 1) / 2 + g - 1) / g;
+    const int groups = (least + g - 1) / g;
     return g * (groups * c + c / (v / std::gcd(v, groups)));
   }
   [[nodiscard]] int start(int microbatch) const { return microbatch / g * g * v + microbatch % g; }
@@ -35,8 +47,10 @@ struct Grouping {
 };
 
 Schedule make_grouped(const char* name, const GeneratorRequest& request, int g) {
+  if (request.memory_limit > 0)
+    throw InputError("", "memory_limit", std::string(name) + " takes none", "remove it");
   const int p = request.pp, m = request.microbatches, v = request.chunks;
-  const Grouping pattern{p, v, g};
+  const Grouping pattern{p, v, g, least_group(p, request.costs)};
   Schedule schedule{name, Placement::loop(p, v), m, {}};
   for (int rank = 0; rank < p; ++rank) {
     std::vector<std::pair<int, Action>> by_slot;
@@ -69,16 +83,19 @@ extern const Generator schedule_gis = {
     .summary = "1F1B-I with adjacent I and W and a short warm-up (PipeOffload, 2025)",
     .chunks = 2,
     .any_chunks = true,
+    .cost_aware = true,
     .make = make_gis};
 extern const Generator schedule_gis_h = {.name = "gis-h",
                                          .summary = "GIS in groups of p/2 microbatches (PipeOffload, 2025)",
                                          .chunks = 2,
                                          .any_chunks = true,
+                                         .cost_aware = true,
                                          .make = make_gis_h};
 extern const Generator schedule_uniform = {.name = "uniform",
                                            .summary = "GIS microbatch by microbatch (PipeOffload, 2025)",
                                            .chunks = 2,
                                            .any_chunks = true,
+                                           .cost_aware = true,
                                            .make = make_uniform};
 
 }  // namespace stp

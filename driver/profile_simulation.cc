@@ -217,6 +217,7 @@ class ConfigurationSimulator {
   [[nodiscard]] bool depends_on_costs(size_t schedule, const Experiment& experiment) const {
     const ScheduleChoice& choice = choices_[schedule];
     return experiment.split == LayerSplit::balanced || is_by_times(experiment.braid) ||
+           experiment.strategy.offload_chunks > 0 ||
            (choice.file.empty() && find_generator(choice.name).cost_aware);
   }
 

@@ -31,6 +31,12 @@ void read_offload(JsonInput& input, Strategy& strategy) {
   if (!input.has("offload")) return;
   JsonInput offload = input.object("offload");
   strategy.offload = offload.number("ratio", 0, 1);
+  strategy.offload_chunks = offload.integer_or("chunks", 0, 1, kMaxChunks);
+  for (const char* key : {"share", "round_trip"})
+    if (offload.has(key) && strategy.offload_chunks == 0)
+      throw offload.error(key, "is given, but no copies are planned", "give offload.chunks, or leave it out");
+  strategy.offload_share = offload.integer_or("share", strategy.offload_share, 1, kMaxRanks);
+  strategy.offload_round_trip = offload.number_or("round_trip", 0, 1e-6, 1e6);
   offload.done();
 }
 

@@ -80,10 +80,35 @@ CostTable base_cost_table(const Experiment& experiment, const Program& program) 
                              program.schedule.placement, program.first_buckets);
 }
 
-// Adds the order of braids by times, which needs the costs of a Program.
+// The costs of planned copies: of the largest chunk, as all copies take turns.
+CopyRequest copy_costs(const Experiment& experiment, const Placement& placement,
+                       const std::vector<int>& layers) {
+  const Strategy& strategy = experiment.strategy;
+  if (strategy.offload == 0 || strategy.offload_chunks == 0) return {};
+  CopyRequest request;
+  const double k = strategy.offload_round_trip > 0 ? strategy.offload_round_trip : 1;
+  PassCosts& costs = request.costs;
+  if (experiment.schedule_costs) {
+    costs = *experiment.schedule_costs;
+    if (costs.F + costs.I + costs.W == 0)
+      throw InputError("", "schedule_costs", "are 0, and planned copies need time", "give other costs");
+  } else {
+    const CostTable table =
+        hardware_cost_table(job_of(experiment), experiment.hardware->profile, layers, placement);
+    costs = pass_costs(table, *std::ranges::max_element(layers), lowering_of(experiment));
+    request.seconds =
+        std::max(*std::ranges::max_element(table.offload), *std::ranges::max_element(table.reload));
+    if (strategy.offload_round_trip == 0) return request;
+  }
+  request.seconds = k / 2 * (costs.F + costs.I + costs.W);
+  return request;
+}
+
+// Adds what needs costs: those of copies, and the order of braids by times, for which a Program is made.
 Lowering lowering_with_times(const Experiment& experiment, const Schedule& schedule,
                              const std::vector<int>& layers) {
   Lowering lowering = lowering_of(experiment);
+  lowering.copies = copy_costs(experiment, schedule.placement, layers);
   if (!is_by_times(lowering.braid)) return lowering;
   Lowering evenly = lowering;
   evenly.braid = BraidPolicy::static_merge;

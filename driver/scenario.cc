@@ -152,6 +152,12 @@ json to_json(const Experiment& experiment) {
     value["parallel"]["cp_method"] = word_of(experiment.strategy.cp_method, kCpMethods);
   if (!experiment.name.empty()) value["name"] = experiment.name;
   if (experiment.strategy.offload > 0) value["offload"] = {{"ratio", experiment.strategy.offload}};
+  if (experiment.strategy.offload_chunks > 0) {
+    value["offload"]["chunks"] = experiment.strategy.offload_chunks;
+    value["offload"]["share"] = experiment.strategy.offload_share;
+    if (experiment.strategy.offload_round_trip > 0)
+      value["offload"]["round_trip"] = experiment.strategy.offload_round_trip;
+  }
   if (!experiment.layers_per_chunk.empty())
     value["layers_per_chunk"] = experiment.layers_per_chunk;
   else

@@ -130,7 +130,7 @@ class Fields(CommandLine):
             HARDWARE,
             ({"model": "llm-12.1"}, "model", "did you mean llm-12.1b?"),
             ({"cluster": "none.json"}, "cluster", "there is no file"),
-            ({"recompute": "some"}, "recompute", "write one of none, selective, full, block-1, mlp, attn+mlp, attn+mlp+norm"),
+            ({"recompute": "some"}, "recompute", "write one of none, selective, full, block-1, norm+activation, mlp, attn+mlp, attn+mlp+norm"),
             ({"recompute": "block-0"}, "recompute", "\"block-0\" is not a choice"),
             ({"tp_overlap": "flux-like"}, "tp_overlap", "is not a choice; write one of none, megatron, domino, flux"),
             ({"gradients": "bf16"}, "gradients", '"bf16" is not a choice', "float32, model"),

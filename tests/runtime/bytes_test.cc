@@ -81,9 +81,10 @@ TEST(Bytes, RecomputedTensorsAreHeldFromTheirInputGradientOn) {
   };
   const int unit = h + norm;
   EXPECT_EQ(peak({}), expected(unit + attn, unit + mlp, 0, 0));
-  EXPECT_EQ(peak({.mlp = true}), expected(unit + attn, unit, 0, mlp));
-  EXPECT_EQ(peak({.core = true, .qkv = true, .mlp = true}), expected(unit, unit, attn, mlp));
-  EXPECT_EQ(peak({.core = true, .qkv = true, .mlp = true, .norm = true}),
+  EXPECT_EQ(peak({.mlp = true, .activation = true}), expected(unit + attn, unit, 0, mlp));
+  EXPECT_EQ(peak({.core = true, .qkv = true, .mlp = true, .activation = true}),
+            expected(unit, unit, attn, mlp));
+  EXPECT_EQ(peak({.core = true, .qkv = true, .mlp = true, .activation = true, .norm = true}),
             expected(h, h, norm + attn, norm + mlp));
 }
 

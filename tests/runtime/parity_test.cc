@@ -218,6 +218,18 @@ TEST(Parity, Offload) {
       if (const int tp = 1 + ++cases % 2; sampled())
         expect_step({schedule, tp, variant.zero ? 2 : 1, 2, 8}, DType::f64, variant);
 }
+// Both copies of a rank on one stream, which waits for its neighbour's.
+TEST(Parity, PlannedOffload) {
+  Sample sampled;
+  for (const char* schedule : {"uniform", "gis", "stp", "dualpipev"})
+    for (const int chunks : {1, 2})
+      for (const Release release : {Release::chain, Release::released})
+        for (const std::vector<int>& layers : {std::vector<int>{}, {2, 0, 1, 1, 0, 1, 1, 2}})
+          if (sampled())
+            expect_step({schedule, chunks, 1, 4, 12}, DType::f64,
+                        {.release = release, .offload = chunks == 1 ? 1 : 0.6, .offload_chunks = chunks},
+                        layers);
+}
 TEST(Parity, OffloadOfEachKind) {
   Sample sampled;
   for (const Generator* generator : of_each_kind())
@@ -339,7 +351,7 @@ TEST(Training, WeightsOfZeroFollowTheReference) {
       for (const auto& [sequence_parallel, recompute] :
            {std::pair{false, Recompute{}},
             {true, {.layer = true}},
-            {true, {.core = true, .qkv = true, .mlp = true, .norm = true}}})
+            {true, {.core = true, .qkv = true, .mlp = true, .activation = true, .norm = true}}})
         if (sampled())
           expect_weights_follow(
               schedule, dp, {.sequence_parallel = sequence_parallel, .recompute = recompute, .zero = true});

@@ -66,7 +66,7 @@ class Outputs {
       return ends[index(other, action)] + (placement_.rank_of(other) == rank ? 0 : p2p_);
     };
     if (action.pass == Pass::W || action.pass == Pass::E) return 0;  // W's I is before it on its rank
-    const bool last = stage + 1 == placement_.stages();
+    const bool first = placement_.is_first(stage), last = placement_.is_last(stage);
     const auto of_all = [&](Pass pass) {
       const int summing = placement_.rank_of(pass == Pass::E ? 0 : placement_.stages() - 1);
       if (rank == summing) needed_.try_emplace({pass, action.microbatch}, now);
@@ -79,10 +79,10 @@ class Outputs {
       return forward_[static_cast<size_t>(placement_.stages() - 1) * microbatches_ + action.microbatch];
     if (action.pass == Pass::T || action.pass == Pass::U) return of_all(Pass::S);
     if (action.pass == Pass::G) return backward_[action.microbatch];
-    if (shared_ != Vocabulary::whole && action.pass == Pass::F && stage == 0) return of_all(Pass::E);
+    if (shared_ != Vocabulary::whole && action.pass == Pass::F && first) return of_all(Pass::E);
     if (shared_ != Vocabulary::whole && action.pass != Pass::F && last)
       return of_all(shared_ == Vocabulary::one_barrier ? Pass::S : Pass::T);
-    if (action.pass == Pass::F) return stage == 0 ? 0 : from(forward_, stage - 1);
+    if (action.pass == Pass::F) return first ? 0 : from(forward_, stage - 1);
     return last ? from(forward_, stage) : from(backward_, stage + 1);
   }
   void leave(int rank, const Action& action, double time) {

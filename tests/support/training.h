@@ -75,6 +75,7 @@ struct Variant {
   CpMethod cp_method = CpMethod::ring;
   int overlapped = 1;  // more: tp_overlap of so many tensor-parallel ranks
   double offload = 0;
+  int offload_chunks = 0;
   bool post_validation = false;
   bool halves = false;  // Domino
   BraidPolicy braid = BraidPolicy::static_merge;
@@ -185,7 +186,9 @@ inline std::string to_string(const Variant& variant) {
          std::to_string(variant.overlapped) + (variant.halves ? " halves" : "") +
          (is_by_times(variant.braid) ? " braid " + std::to_string(static_cast<int>(variant.braid)) : "") +
          (variant.vision_layers > 0 ? " vision layers " + std::to_string(variant.vision_layers) : "") +
-         (variant.offload > 0 ? " offload " + std::to_string(variant.offload) : "") +
+         (variant.offload > 0 ? " offload " + std::to_string(variant.offload) + " of " +
+                                    std::to_string(variant.offload_chunks)
+                              : "") +
          (variant.bucket_size > 0 ? " bucket size " + std::to_string(variant.bucket_size) : "");
 }
 
@@ -228,6 +231,7 @@ inline Strategy strategy_of(const Variant& variant, int tp, int dp) {
           .recompute = variant.recompute,
           .tp_overlap = tp_overlap(variant),
           .offload = variant.offload,
+          .offload_chunks = variant.offload_chunks,
           .zero = variant.zero,
           .post_validation = variant.post_validation};
 }

@@ -54,13 +54,14 @@ TEST(ActivationBytes, OfRecomputedLayersAreTheirInputsAndOneWholeLayerDuringTheB
 }
 
 TEST(ActivationBytes, OfRecomputedUnitsAreWhatTheyKeepAndTheLargerUnitDuringTheBackward) {
-  constexpr Recompute kAttnMlp{.core = true, .qkv = true, .mlp = true};
+  constexpr Recompute kAttnMlp{.core = true, .qkv = true, .mlp = true, .activation = true};
   for (const Implementation implementation : {Implementation::megatron, Implementation::suite}) {
     const auto bytes = [&](const Recompute& recompute) {
       return activation_bytes(
           job("llm-12.1b", {6144, 1, {.tp = 4, .recompute = recompute}}, 1, implementation), {4, 0})[0];
     };
-    const ActivationBytes whole = bytes({}), mlp = bytes({.mlp = true}), both = bytes(kAttnMlp);
+    const ActivationBytes whole = bytes({}), mlp = bytes({.mlp = true, .activation = true}),
+                          both = bytes(kAttnMlp);
     const double of_mlp = (whole.until_I - mlp.until_I) / 4, of_attn = (mlp.until_I - both.until_I) / 4;
     EXPECT_GT(of_mlp, of_attn);
     EXPECT_DOUBLE_EQ(mlp.during_backward, of_mlp);

@@ -279,6 +279,7 @@ std::optional<double> tp_communication_share(const CostTable& table) {
 }
 
 std::optional<double> offload_ratio_bound(const Program& program, const CostTable& table) {
+  if (program.strategy.offload_chunks > 0) return std::nullopt;
   const std::vector<double> seconds = op_seconds(program, table);
   std::optional<double> bound;
   for (int rank = 0; rank < program.schedule.pp(); ++rank) {

@@ -124,7 +124,8 @@ std::optional<double> tp_communication_share(const CostTable& table);
 /// The ratio up to which a schedule offloads at no cost (section 4.4 of the paper). It is the largest ratio,
 /// at most 1, at which a copy to the host takes no longer than its forward, if the forward is an unbraided
 /// block, as in the warm-up, and nothing delays the copy; the least over all such copies. If the Program's
-/// copies are within this bound, so is its own ratio. None if there is no such copy.
+/// copies are within this bound, so is its own ratio. None if there is no such copy, or copies
+/// are planned.
 std::optional<double> offload_ratio_bound(const Program& program, const CostTable& table);
 
 /// The costs for a cost-aware generator: the passes of one chunk of `layers` layers, alone, with exposed

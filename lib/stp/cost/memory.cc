@@ -128,15 +128,17 @@ std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<
 
 namespace {
 
-// The effects of copies at the start of each block of a rank.
+// The effects of copies at the start of each block of a rank. Planned copies come back before it frees.
 struct Copies {
-  std::vector<double> freed, reloaded;  // bytes
+  std::vector<double> freed, reloaded, returned;  // bytes
 
   Copies(const Program& program, int rank, const std::vector<ActivationBytes>& bytes)
-      : freed(program.schedule.ranks[rank].size(), 0), reloaded(freed) {
+      : freed(program.schedule.ranks[rank].size(), 0), reloaded(freed), returned(freed) {
     for (OpId id = program.rank_begin[rank]; id < program.rank_begin[rank + 1]; ++id) {
       const Op& op = program.ops[id];
-      if (op.kind == OpKind::reload) reloaded[op.block] += bytes[program.stage_of(id)].offloaded;
+      if (op.kind == OpKind::reload)
+        (program.strategy.offload_chunks > 0 ? returned : reloaded)[op.block] +=
+            bytes[program.stage_of(id)].offloaded;
       for (const OpId needed : program.dependencies(id))
         if (program.frees(id, needed)) freed[op.block] += bytes[program.stage_of(needed)].offloaded;
     }
@@ -151,6 +153,8 @@ double peak_activation_bytes(const Program& program, int rank, const std::vector
   const Copies copies(program, rank, bytes);
   double alive = 0, peak = 0;
   for (size_t index = 0; index < schedule.ranks[rank].size(); ++index) {
+    alive += copies.returned[index];
+    peak = std::max(peak, alive);
     alive += copies.reloaded[index] - copies.freed[index];
     double freed = 0, working = 0;
     for (const Action& action : schedule.ranks[rank][index].actions()) {

@@ -75,7 +75,7 @@ constexpr Component kAttention[] = {
 
 constexpr Component kMlp[] = {{Kind::norm, before, Width::own_hidden, &Recompute::norm, kNorm},
                               {Kind::linear, before, Width::fc1, &Recompute::mlp, kFc1, &kFc1Weights},
-                              {Kind::activation, core, Width::ffn, &Recompute::mlp, kActivation},
+                              {Kind::activation, core, Width::ffn, &Recompute::activation, kActivation},
                               {Kind::linear, after, Width::output, &Recompute::mlp, {}, &kFc2Weights},
                               {Kind::residual, after, Width::own_hidden}};
 

@@ -49,7 +49,8 @@ TEST(OffloadedTensors, AreTakenInTheOrderOfTheForwardWhereTheyFit) {
   EXPECT_EQ(some.front(), "0 attn norm input");
   EXPECT_TRUE(std::is_sorted(some.begin(), some.end(),
                              [](const std::string& a, const std::string& b) { return a[0] < b[0]; }));
-  for (const std::string& name : names(1, {.mlp = true})) EXPECT_FALSE(name.ends_with("activation")) << name;
+  for (const std::string& name : names(1, {.mlp = true, .activation = true}))
+    EXPECT_FALSE(name.ends_with("activation")) << name;
 }
 
 }  // namespace

@@ -83,8 +83,9 @@ TEST(SavedTensorsOf2022, AreThoseOfTheClosedForms) {
 
 // ---- recomputation by sets of units ----
 
-constexpr Recompute kMlp{.mlp = true}, kAttnMlp{.core = true, .qkv = true, .mlp = true},
-    kAttnMlpNorm{.core = true, .qkv = true, .mlp = true, .norm = true};
+constexpr Recompute kMlp{.mlp = true, .activation = true},
+    kAttnMlp{.core = true, .qkv = true, .mlp = true, .activation = true},
+    kAttnMlpNorm{.core = true, .qkv = true, .mlp = true, .activation = true, .norm = true};
 
 TEST(Recomputation, OfAUnitIsItsFirstLinearAndUnderAutogradItsSecondToo) {
   const ModelConfig config = model("llm-12.1b");

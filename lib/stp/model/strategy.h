@@ -12,12 +12,13 @@ namespace stp {
 /// The parts that a backward recomputes instead of saving them. I of a unit recomputes the unit's parts up to
 /// the input of its second linear layer; the unit's output and its all-reduce are not needed again.
 struct Recompute {
-  bool core = false;   // attention's core, between its two linear layers
-  bool qkv = false;    // attention's first linear layer, bias and rotary embedding
-  bool mlp = false;    // the first linear layer of the MLP and its activation
-  bool norm = false;   // the norms of attention and MLP, from their inputs
-  bool layer = false;  // each layer from its input, with its collectives, as segments of the Program
-  int first = 0;       // with `layer`: only as many layers, the first of each chunk; 0: all
+  bool core = false;        // attention's core, between its two linear layers
+  bool qkv = false;         // attention's first linear layer, bias and rotary embedding
+  bool mlp = false;         // the first linear layer of the MLP
+  bool activation = false;  // the activation of the MLP
+  bool norm = false;        // the norms of attention and MLP, from their inputs
+  bool layer = false;       // each layer from its input, with its collectives, as segments of the Program
+  int first = 0;            // with `layer`: only as many layers, the first of each chunk; 0: all
 
   /// How many of a chunk's `layers` are recomputed from their inputs, and whether its layer `index` is.
   [[nodiscard]] int whole_layers(int layers) const {
@@ -38,7 +39,7 @@ struct Recompute {
 inline constexpr Recompute kLayernorm{.norm = true};
 /// The choices that run, by their names in scenarios. `selective` and `full`: Korthikanti et al., arXiv
 /// 2205.05198, section 5. The sets of units: Table 9 of the paper. `block-N`, here one for any N: the method
-/// `block` of Megatron-Core's full recomputation.
+/// `block` of Megatron-Core's full recomputation. `norm+activation`: PipeOffload, arXiv 2503.01328.
 struct NamedRecompute {
   const char* name;
   Recompute choice;
@@ -48,9 +49,10 @@ inline constexpr NamedRecompute kRecomputes[] = {
     {"selective", {.core = true}},
     {"full", {.layer = true}},
     {"block-1", {.layer = true, .first = 1}},
-    {"mlp", {.mlp = true}},
-    {"attn+mlp", {.core = true, .qkv = true, .mlp = true}},
-    {"attn+mlp+norm", {.core = true, .qkv = true, .mlp = true, .norm = true}}};
+    {"norm+activation", {.activation = true, .norm = true}},
+    {"mlp", {.mlp = true, .activation = true}},
+    {"attn+mlp", {.core = true, .qkv = true, .mlp = true, .activation = true}},
+    {"attn+mlp+norm", {.core = true, .qkv = true, .mlp = true, .activation = true, .norm = true}}};
 
 /// The method, besides braids, that hides the collectives of tensor parallelism.
 /// `megatron`, with sequence parallelism: overlap inside each unit, as Megatron-LM's --tp-comm-overlap with
@@ -103,9 +105,12 @@ struct Strategy {
   bool sequence_parallel = false;  // reduce-scatters and all-gathers in place of all-reduces
   Recompute recompute;
   TpOverlap tp_overlap = TpOverlap::none;
-  double offload = 0;            // the largest share of an offloaded activation's bytes that the host holds
-  bool zero = false;             // ZeRO-1: replicas share the optimizer's state
-  bool post_validation = false;  // the next step checks the gradients' norm
+  double offload = 0;      // the largest share of an offloaded activation's bytes that the host holds
+  int offload_chunks = 0;  // so many chunks' copies are planned (schedule/copy_plan.h); 0: they are not
+  int offload_share = 2;   // of planned copies: pipeline ranks that share a link to the host
+  double offload_round_trip = 0;  // of planned copies: both, over a chunk's F, I and W; 0: by their costs
+  bool zero = false;              // ZeRO-1: replicas share the optimizer's state
+  bool post_validation = false;   // the next step checks the gradients' norm
 
   /// The number of ranks that hold the same parameters.
   [[nodiscard]] int replicas() const { return cp * dp; }

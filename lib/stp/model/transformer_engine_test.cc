@@ -106,7 +106,7 @@ TEST(TransformerEngine, DropsWithItsMlpAlsoTheNormThatFc1Contains) {
   const ModelConfig config = model("llama3-70b");
   Shape shape{8192, 1, {.tp = 4, .sequence_parallel = true}};
   const double whole = kept_per_token(config, shape);
-  shape.strategy.recompute = {.mlp = true};
+  shape.strategy.recompute = {.mlp = true, .activation = true};
   const double h = config.hidden, f = config.ffn;
   EXPECT_DOUBLE_EQ(whole - kept_per_token(config, shape), (2 * h + 4 + 6 * f) / 4);
   shape.strategy.recompute = {.norm = true};  // no norm is a module of its own

@@ -80,6 +80,11 @@ class ProgramBuilder {
     return kOutputBit | static_cast<Ref>(chains() + 2 + 2 * static_cast<size_t>(all.pp()) +
                                          row * all.microbatches + microbatch);
   }
+  /// Returns the first of `count` outputs, to be set by set_output().
+  Ref new_outputs(size_t count) {
+    outputs_.resize(outputs_.size() + count, {kNothing, kNothing});
+    return kOutputBit | static_cast<Ref>(outputs_.size() - count);
+  }
   /// Sets the ops or outputs that `output` stands for.
   void set_output(Ref output, const std::array<Ref, 2>& refs) { outputs_[output & ~kOutputBit] = refs; }
 

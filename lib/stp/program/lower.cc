@@ -70,7 +70,7 @@ class Lowerer {
         lower_block(blocks[block]);
         sends_.end_block();
         offload_.add_reloads();
-        for (const Chain& chain : block_chains_) offload_.add_offload(chain.action, chain.computed);
+        for (const Chain& chain : block_chains_) offload_.end_action(chain.action, chain.computed);
         b_.end_block();
         step_.end_block(blocks[block]);
       }
@@ -159,7 +159,7 @@ class Lowerer {
           for (const Segment& segment : chain) of_chain += ops_of(segment, lowering_.strategy);
           ops += of_chain;
           depends += of_chain + chain.size() + 3;
-          if (lowering_.strategy.offload > 0 && action.chunk == 0) ++ops, depends += 4;
+          if (lowering_.strategy.offload > 0) ++ops, depends += 4;
         }
       }
       if (ops > kMaxOps) refuse_size();
@@ -444,7 +444,7 @@ class Lowerer {
   ProgramBuilder b_;
   UnitOps units_{lowering_, b_};
   StepOps step_{lowering_, b_};
-  OffloadOps offload_{b_};
+  OffloadOps offload_{lowering_.copies, b_};
   SendWaits sends_{lowering_.release, schedule().chunks()};
   VocabularyOps vocabulary_{b_};
   std::array<std::vector<std::vector<Segment>>, kPasses> chains_;  // by pass and stage

@@ -8,6 +8,7 @@
 #include "stp/program/braid.h"
 #include "stp/program/program.h"
 #include "stp/program/units.h"
+#include "stp/schedule/copy_plan.h"
 
 namespace stp {
 
@@ -37,6 +38,7 @@ struct Lowering {
   bool optimizer = false;  // whether each rank ends with an optimizer step
   BraidPolicy braid = BraidPolicy::static_merge;
   BraidOrder order;            // for `timed` and `paired`
+  CopyRequest copies;          // its costs and seconds, for copies that the strategy plans
   Strategy strategy;           // `zero` only with `data_parallel`
   bool data_parallel = false;  // each chunk's gradients are reduced after its last backward; for several
                                // replicas

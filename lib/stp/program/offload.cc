@@ -18,18 +18,67 @@ std::vector<OffloadedActivation> offloaded_activations(std::span<const Block> bl
   return found;
 }
 
+OffloadOps::OffloadOps(const CopyRequest& costs, ProgramBuilder& builder) : b_(builder) {
+  const Strategy& strategy = b_.program.strategy;
+  if (strategy.offload == 0 || strategy.offload_chunks == 0) return;
+  CopyRequest request = costs;
+  request.chunks = strategy.offload_chunks;
+  request.share = strategy.offload_share;
+  plan_ = plan_copies(b_.program.schedule, request);
+  for (const auto& copies : plan_) planned_.push_back(b_.new_outputs(copies.size()));
+}
+
+bool OffloadOps::has_layers(int chunk) const {
+  return b_.program.layers_per_stage[b_.program.schedule.placement.stage(b_.rank, chunk)] > 0;
+}
+
 void OffloadOps::begin_rank() {
   to_offload_.clear();
   to_reload_.clear();
+  computed_.clear();
   copies_.clear();
   copying_.clear();
+  next_ = 0;
+  before_.clear();
   const Program& program = b_.program;
-  if (program.strategy.offload == 0 ||
-      program.layers_per_stage[program.schedule.placement.stage(b_.rank, 0)] == 0)
-    return;
+  if (program.strategy.offload == 0 || !plan_.empty() || !has_layers(0)) return;
   to_reload_ = offloaded_activations(program.schedule.ranks[b_.rank]);
   std::reverse(to_reload_.begin(), to_reload_.end());
   for (const OffloadedActivation& each : to_reload_) to_offload_[each.backward.microbatch] = each;
+}
+
+void OffloadOps::begin_block() {
+  awaited_.clear();
+  if (plan_.empty()) return;
+  before_.push_back({b_.latest.rank_compute, b_.latest.rank_collective});
+  const std::vector<PlannedCopy>& copies = plan_[b_.rank];
+  for (; next_ < copies.size() && copies[next_].block == b_.block; ++next_)
+    add_planned(copies[next_], planned_[b_.rank] + static_cast<Ref>(next_));
+}
+
+// A chunk without layers has nothing to copy: who waits for its copy waits for the one before.
+void OffloadOps::add_planned(const PlannedCopy& copy, Ref here) {
+  const Ref before =
+      copy.neighbour < 0 ? kNothing : planned_[copy.neighbour] + static_cast<Ref>(copy.neighbour_copy);
+  if (!has_layers(copy.action.chunk)) return b_.set_output(here, {before, kNothing});
+  b_.begin_op();
+  b_.depend(before);
+  if (copy.back()) {
+    for (const Ref each : before_[copy.bound]) b_.depend(each);
+    const OpId reload = b_.add_of_chunk(OpKind::reload, copy.action, StreamKind::d2h);
+    b_.program.ops[reload].block = copy.bound;
+    copies_[activation(copy.action)] = reload;
+  } else {
+    b_.depend(computed_.at(activation(copy.action)));
+    add_offload(copy.action, copy.bound);
+  }
+  b_.set_output(here, {copies_.at(activation(copy.action)), kNothing});
+}
+
+void OffloadOps::add_offload(const Action& action, int freed_at) {
+  const OpId offload = b_.add_of_chunk(OpKind::offload, action, StreamKind::d2h);
+  copies_[activation(action)] = offload;
+  copying_.push_back({freed_at, offload});
 }
 
 void OffloadOps::wait_for_offloads() {
@@ -44,7 +93,7 @@ void OffloadOps::wait_for_offloads() {
 void OffloadOps::add_reloads() {
   for (; !to_reload_.empty() && to_reload_.back().reloaded_at() == b_.block; to_reload_.pop_back()) {
     const Action& backward = to_reload_.back().backward;
-    Ref& copy = copies_.at(backward.microbatch);
+    Ref& copy = copies_.at(activation(backward));
     b_.begin_op();
     b_.depend(copy);
     b_.depend(b_.latest.rank_compute);
@@ -54,18 +103,18 @@ void OffloadOps::add_reloads() {
   }
 }
 
-void OffloadOps::add_offload(const Action& action, Ref computed) {
-  if (action.pass != Pass::F || action.chunk != 0 || !to_offload_.contains(action.microbatch)) return;
+void OffloadOps::end_action(const Action& action, Ref computed) {
+  if (action.pass != Pass::F) return;
+  if (!plan_.empty()) computed_[activation(action)] = computed;
+  if (action.chunk != 0 || !to_offload_.contains(action.microbatch)) return;
   b_.begin_op();
   b_.depend(computed);
-  const OpId offload = b_.add_of_chunk(OpKind::offload, action, StreamKind::d2h);
-  copies_[action.microbatch] = offload;
-  copying_.push_back({to_offload_.at(action.microbatch).freed_at(), offload});
+  add_offload(action, to_offload_.at(action.microbatch).freed_at());
 }
 
 Ref OffloadOps::reload_for(const Action& action) const {
-  if (action.chunk != 0 || !is_backward(action.pass)) return kNothing;
-  return copies_.contains(action.microbatch) ? copies_.at(action.microbatch) : kNothing;
+  const Activation key = activation(action);
+  return is_backward(action.pass) && copies_.contains(key) ? copies_.at(key) : kNothing;
 }
 
 }  // namespace stp

@@ -2,11 +2,14 @@
 // that copy them.
 #pragma once
 
+#include <array>
 #include <map>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "stp/program/builder.h"
+#include "stp/schedule/copy_plan.h"
 
 namespace stp {
 
@@ -26,17 +29,19 @@ std::vector<OffloadedActivation> offloaded_activations(std::span<const Block> bl
 
 class OffloadOps {
  public:
-  explicit OffloadOps(ProgramBuilder& builder) : b_(builder) {}
+  /// `costs`: for planned copies.
+  OffloadOps(const CopyRequest& costs, ProgramBuilder& builder);
 
   void begin_rank();
-  void begin_block() { awaited_.clear(); }
+  /// Adds the planned copies that stand before the block.
+  void begin_block();
   /// Call before a block's first compute op: it waits for the due offloads and frees their device memory.
   void wait_for_offloads();
   /// Call after a block's first compute op: adds the reloads that run beside this block. They start when the
   /// memory freed up to this block is free.
   void add_reloads();
-  /// Call after the block of `action`: adds its offload, if any. `computed`: the block's last compute op.
-  void add_offload(const Action& action, Ref computed);
+  /// Call after the block of `action`, whose last compute op is `computed`: adds its offload, if any.
+  void end_action(const Action& action, Ref computed);
   /// Returns the reload that `action` waits for, if any.
   [[nodiscard]] Ref reload_for(const Action& action) const;
 
@@ -45,11 +50,22 @@ class OffloadOps {
     int freed_at;  // a block
     OpId offload;
   };
+  using Activation = std::pair<int, int>;  // chunk, microbatch
+  static Activation activation(const Action& action) { return {action.chunk, action.microbatch}; }
+  [[nodiscard]] bool has_layers(int chunk) const;
+  void add_offload(const Action& action, int freed_at);
+  void add_planned(const PlannedCopy& copy, Ref here);
+
   ProgramBuilder& b_;
+  std::vector<std::vector<PlannedCopy>> plan_;  // by rank; empty: no copies are planned
+  std::vector<Ref> planned_;                    // by rank: the output that stands for its first planned copy
   // State of the current rank.
   std::map<int, OffloadedActivation> to_offload_;  // by microbatch
   std::vector<OffloadedActivation> to_reload_;     // the next one last
-  std::map<int, Ref> copies_;                      // by microbatch: its offload, then its reload
+  size_t next_ = 0;                                // planned copy
+  std::vector<std::array<Ref, 2>> before_;         // by block: the last compute op and collective before it
+  std::map<Activation, Ref> computed_;             // by activation: its forward's last compute op
+  std::map<Activation, Ref> copies_;               // by activation: its offload, then its reload
   std::vector<Copying> copying_;                   // offloads that no op waits for yet
   std::vector<OpId> awaited_;                      // the block's first compute op waits for them
 };

@@ -143,7 +143,7 @@ struct Program {
   [[nodiscard]] bool contends(OpId op) const { return !division().overlaps() || !ops[op].hidden(); }
   /// Whether `op` frees the device memory that its dependency `needed` offloads.
   [[nodiscard]] bool frees(OpId op, OpId needed) const {
-    return ops[needed].kind == OpKind::offload && ops[op].kind != OpKind::reload;
+    return ops[needed].kind == OpKind::offload && !is_host_copy(ops[op].kind);
   }
   /// The buckets of a virtual stage's chunk. Empty: one bucket holds the whole chunk.
   [[nodiscard]] std::span<const Bucket> buckets(int stage) const {

@@ -28,7 +28,10 @@ TransfersByOp sent_before(const Program& program, std::span<const OpId> order) {
     const auto follow = [&](OpId op) {
       for (size_t i = 0; i < links.size(); ++i) done[i] = std::max(done[i], done_with(op)[i]);
     };
-    for (const OpId needed : program.dependencies(id)) follow(needed);
+    for (const OpId needed : program.dependencies(id)) {
+      const Op& other = program.ops[needed];  // processes do not wait for each other's copies
+      if (!is_host_copy(other.kind) || program.streams[other.stream].rank == here.rank) follow(needed);
+    }
     if (latest[stream] != none) follow(latest[stream]);
     latest[stream] = id;
     for (size_t i = 0; i < links.size(); ++i) {

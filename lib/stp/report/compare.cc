@@ -97,6 +97,9 @@ constexpr std::array kConfigurationFields{"name",
                                           "sequence_parallel",
                                           "tp_overlap",
                                           "offload_ratio",
+                                          "offload_chunks",
+                                          "offload_share",
+                                          "offload_round_trip",
                                           "unit_costs"};
 
 std::string configuration_key(const json& row, bool with_microbatches) {

@@ -103,6 +103,11 @@ json configuration_json(const Configuration& c) {
       {"tp_overlap", or_null(c.tp_overlap)},
       {"unit_costs", c.unit_costs ? *c.unit_costs : json(nullptr)}};
   if (c.strategy.division().exchanges_heads()) value["cp_method"] = "all-to-all";
+  if (c.strategy.offload_chunks > 0) {
+    value["offload_chunks"] = c.strategy.offload_chunks;
+    value["offload_share"] = c.strategy.offload_share;
+    if (c.strategy.offload_round_trip > 0) value["offload_round_trip"] = c.strategy.offload_round_trip;
+  }
   if (c.strategy.post_validation) value["post_validation"] = true;
   if (c.merge_backward) value["merge_backward"] = true;
   if (!c.layer_costs.empty()) value["layer_costs"] = c.layer_costs;

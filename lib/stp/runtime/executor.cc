@@ -17,6 +17,10 @@ void Executor::begin(RankState& rank, Stream& stream, OpId id) {
   for (Stream* each : {rank.tp.get(), rank.gather.get(), rank.compute.get(), &stream})
     if (each != nullptr) each->begin(id);
   for (const OpId needed : plan_.program.dependencies(id)) {
+    if (is_host_copy(plan_.program.ops[needed].kind) && !is_own(rank, needed)) {
+      wait_for_neighbour(rank, stream, needed);
+      continue;
+    }
     stream.wait(events(rank, needed).done);
     if (plan_.program.frees(id, needed)) free_offloaded(rank, stream, needed);
   }
@@ -253,17 +257,24 @@ void Executor::issue_exchange(OpId id) {
   }
 }
 
+// Copies take turns on a link that ranks share, where one process drives these: no data depends on it.
+void Executor::wait_for_neighbour(RankState& rank, Stream& stream, OpId needed) {
+  RankGrid::Place place = rank.place;
+  place.pp = plan_.program.stream_of(needed).rank;
+  if (RankState* other = local(training_.grid.rank(place))) stream.wait(events(*other, needed).done);
+}
+
 void Executor::issue_host_copy(OpId id) {
   const Op& op = plan_.program.ops[id];
   const std::vector<OffloadedTensor>& tensors = offloaded_[plan_.program.stage_of(id)];
   for (TensorGroup& group : tensor_groups_[plan_.program.stream_of(id).rank])
     for (RankState* rank : group.ranks) {
-      Stream& stream = op.kind == OpKind::offload ? *rank->d2h : *rank->h2d;
+      Stream& stream = plan_.program.stream_of(id).kind == StreamKind::d2h ? *rank->d2h : *rank->h2d;
       begin(*rank, stream, id);
       if (op.kind == OpKind::offload)
         offload(*rank, id, op, tensors);
       else
-        reload(*rank, op, tensors);
+        reload(*rank, stream, op, tensors);
       end(*rank, stream, id);
     }
 }

@@ -106,6 +106,7 @@ class Executor {
   void issue_exchange(OpId id);
   void issue_of_replicas(OpId id);
   void issue_host_copy(OpId id);
+  void wait_for_neighbour(RankState& rank, Stream& stream, OpId needed);
   void issue_optimizers(const std::vector<OpId>& ids);
   /// Runs the optimizer on a rank. `total`, if given, is the squared gradient norm, for clipping.
   void take_step(RankState& rank, const Tensor& total) const;

@@ -33,11 +33,11 @@ void free_offloaded(RankState& rank, Stream& stream, OpId offload) {
   for (Tensor& tensor : node.mapped()) rank.device.release(stream, tensor);
 }
 
-void reload(RankState& rank, const Op& op, std::span<const OffloadedTensor> tensors) {
+void reload(RankState& rank, Stream& stream, const Op& op, std::span<const OffloadedTensor> tensors) {
   std::vector<Tensor> on_host = std::move(rank.on_host.extract({op.chunk, op.microbatch}).mapped());
   for (size_t i = 0; i < tensors.size(); ++i) {
-    tensor_of(rank, op, tensors[i]) = copy(rank.device, *rank.h2d, MemoryKind::saved, on_host[i]);
-    rank.device.release(*rank.h2d, on_host[i]);
+    tensor_of(rank, op, tensors[i]) = copy(rank.device, stream, MemoryKind::saved, on_host[i]);
+    rank.device.release(stream, on_host[i]);
   }
 }
 

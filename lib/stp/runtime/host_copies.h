@@ -13,7 +13,7 @@ namespace stp {
 void offload(RankState& rank, OpId id, const Op& op, std::span<const OffloadedTensor> tensors);
 /// Frees the offloaded tensors' device memory, as work of `stream`, which has waited for the offload.
 void free_offloaded(RankState& rank, Stream& stream, OpId offload);
-/// Copies the tensors back to their units, as work of rank.h2d, and frees the host memory.
-void reload(RankState& rank, const Op& op, std::span<const OffloadedTensor> tensors);
+/// Copies the tensors back to their units, as work of `stream`, and frees the host memory.
+void reload(RankState& rank, Stream& stream, const Op& op, std::span<const OffloadedTensor> tensors);
 
 }  // namespace stp

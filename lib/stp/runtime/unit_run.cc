@@ -273,6 +273,8 @@ void UnitRun::drop_recomputed() {
 void UnitRun::input_gradient() {
   if (begins(op_)) {
     norm_again(rank_, stream_, op_);
+    if (context_.strategy.recompute.norm_of(op_.unit) && saved_[Between::gathered])
+      stream_.wait(saved_.gathered_at);  // its statistics are made beside this stream
     if (op_.input != kNoValue && !overlaps_) take_output_gradient();
   }
   const auto all = components(op_.unit);

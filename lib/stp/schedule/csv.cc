@@ -378,6 +378,8 @@ class SheetReader {
 }  // namespace
 
 std::string to_csv(const Schedule& schedule, CsvForm form) {
+  if (schedule.placement.pipelines() > 1)
+    throw InputError("", "placement", "has two pipelines, and a sheet has one", "write JSON or text");
   const bool comms = form != CsvForm::compute_only, waits = form == CsvForm::compute_comms_waits;
   const Placement& placement = schedule.placement;
   std::vector<std::vector<Receive>> receives(schedule.pp());

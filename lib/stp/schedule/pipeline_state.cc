@@ -4,11 +4,13 @@ namespace stp {
 
 PipelineState::PipelineState(const Placement& placement, int microbatches, double p2p, int more)
     : stride_(static_cast<size_t>(microbatches) + 1), begins_(more == 0), ranks_(placement.ranks()) {
-  const int stages = placement.stages();
-  for (int hop = 0; hop < 2 * stages; ++hop)
-    rank_of_hop_.push_back(placement.rank_of(stage_of_hop(stages, hop)));
+  const int depth = placement.depth();
+  for (int first = 0; first < placement.stages(); first += depth) {
+    for (int hop = 0; hop < 2 * depth; ++hop)
+      rank_of_hop_.push_back(placement.rank_of(first + stage_of_hop(depth, hop)));
+    rank_of_hop_.push_back(kNoRank);
+  }
   arrivals_.resize((rank_of_hop_.size() + more) * stride_);
-  rank_of_hop_.push_back(kNoRank);
   restart(p2p);
 }
 
@@ -17,7 +19,9 @@ void PipelineState::restart(double p2p) {
   by_time_ = false;
   std::ranges::fill(ranks_, Rank{});
   std::ranges::fill(arrivals_, kNever);
-  if (begins_) std::fill_n(arrivals_.begin(), stride_ - 1, 0);
+  for (size_t hop = 0; begins_ && hop < rank_of_hop_.size(); ++hop)
+    if (hop == 0 || rank_of_hop_[hop - 1] == kNoRank)
+      std::fill_n(arrivals_.begin() + static_cast<std::ptrdiff_t>(hop * stride_), stride_ - 1, 0);
 }
 
 void PipelineState::wake(int rank, double time) {

@@ -17,9 +17,14 @@ namespace stp {
 inline constexpr double kNever = std::numeric_limits<double>::infinity();
 
 /// A microbatch's hops: forward through all S virtual stages, then backward. F of stage s is hop s; I or B of
-/// stage s is hop 2S − 1 − s. Each hop waits for the output of the hop before it. W is no hop.
+/// stage s is hop 2S − 1 − s. Each hop waits for the output of the hop before it. W is no hop. The hops of a
+/// second pipeline follow those of the first, behind one that nothing waits for.
 constexpr int hop_of(int stages, int stage, bool backward) {
   return backward ? 2 * stages - 1 - stage : stage;
+}
+inline int hop_of(const Placement& placement, int stage, bool backward) {
+  const int depth = placement.depth();
+  return stage / depth * (2 * depth + 1) + hop_of(depth, stage % depth, backward);
 }
 /// The virtual stage of a hop.
 constexpr int stage_of_hop(int stages, int hop) { return hop_of(stages, hop, hop >= stages); }
@@ -120,7 +125,7 @@ class PipelineState {
   double p2p_ = 0;
   bool begins_;                   // inputs of hop 0 are there at the start
   bool by_time_ = false;          // it runs by time
-  std::vector<int> rank_of_hop_;  // with kNoRank at the end
+  std::vector<int> rank_of_hop_;  // with kNoRank at the end of each pipeline
   std::vector<double> arrivals_;  // by input
   std::vector<Rank> ranks_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;

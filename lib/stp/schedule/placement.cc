@@ -24,6 +24,13 @@ Placement Placement::v(int ranks) {
   return {"v", ranks, 2, [=](int rank, int chunk) { return chunk == 0 ? rank : 2 * ranks - 1 - rank; }};
 }
 
+Placement Placement::bidirectional(int ranks) {
+  Placement placement = v(ranks);
+  placement.name_ = "bidirectional";
+  placement.pipelines_ = 2;
+  return placement;
+}
+
 Placement Placement::wave(int ranks, int chunks) {
   if (chunks == 1) return loop(ranks, chunks);
   if (chunks == 2) return v(ranks);
@@ -72,14 +79,16 @@ Placement Placement::table(const std::vector<std::vector<int>>& rows) {
 Placement Placement::named(const std::string& name, int ranks, int chunks) {
   if (name == "loop") return loop(ranks, chunks);
   if (name == "wave") return wave(ranks, chunks);
-  if (name == "v") {
+  if (name == "v" || name == "bidirectional") {
     if (chunks != 2)
-      throw InputError("", "chunks", "placement v has two chunks a rank, not " + std::to_string(chunks),
+      throw InputError("", "chunks",
+                       "placement " + name + " has two chunks a rank, not " + std::to_string(chunks),
                        "set it to 2, or use wave");
-    return v(ranks);
+    return name == "v" ? v(ranks) : bidirectional(ranks);
   }
-  throw InputError("", "placement", "\"" + name + "\" is not a placement",
-                   "use loop, v, wave, or a table: an array per rank of its chunks' virtual stages");
+  throw InputError(
+      "", "placement", "\"" + name + "\" is not a placement",
+      "use loop, v, wave, bidirectional, or a table: an array per rank of its chunks' virtual stages");
 }
 
 }  // namespace stp

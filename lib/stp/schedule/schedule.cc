@@ -38,8 +38,9 @@ json placement_to_json(const Placement& placement) {
 Placement placement_from_json(const json& value, int pp, int chunks) {
   if (value.is_string()) return Placement::named(value.get<std::string>(), pp, chunks);
   const auto refuse = [](const std::string& field, const std::string& problem) {
-    throw InputError("", "placement" + field, problem,
-                     "write loop, v, wave, or an array per rank of its chunks' virtual stages");
+    throw InputError(
+        "", "placement" + field, problem,
+        "write loop, v, wave, bidirectional, or an array per rank of its chunks' virtual stages");
   };
   if (!value.is_array()) refuse("", "is neither a name nor a table");
   if (value.size() != static_cast<size_t>(pp))
@@ -90,7 +91,7 @@ json to_json(const Schedule& schedule) {
           {"placement", placement_to_json(schedule.placement)},
           {"pp", schedule.pp()},
           {"chunks", schedule.chunks()},
-          {"microbatches", schedule.microbatches},
+          {"microbatches", schedule.all_microbatches()},
           {"ranks", std::move(ranks)}};
 }
 
@@ -104,13 +105,16 @@ Schedule schedule_from_json(const json& value, const std::string& file) {
   const int microbatches = input.integer(golden ? "m" : "microbatches", 1, kMaxMicrobatches);
   const json& ranks = input.array("ranks");
   if (golden)
-    for (const char* key : {"origin", "generated_for", "match", "makespan", "peak", "w_queue"})
+    for (const char* key : {"origin", "generated_for", "match", "makespan", "peak", "w_queue", "note"})
       input.ignore(key);
   input.done();
   try {
     check_name(name);
     check_size(pp, chunks, microbatches);
     Schedule schedule{name, placement_from_json(placement, pp, chunks), microbatches, {}};
+    if (microbatches % schedule.placement.pipelines() != 0)
+      throw InputError("", "microbatches", "is odd, and two pipelines share them", "write an even number");
+    schedule.microbatches /= schedule.placement.pipelines();
     if (static_cast<int>(ranks.size()) != pp)
       throw InputError("", "ranks",
                        "has " + std::to_string(ranks.size()) + " lists for " + std::to_string(pp) + " ranks",

@@ -14,11 +14,12 @@ namespace stp {
 struct Schedule {
   std::string name;
   Placement placement;
-  int microbatches;
+  int microbatches;                       // of each pipeline
   std::vector<std::vector<Block>> ranks;  // each rank's blocks, in issue order
 
   [[nodiscard]] int pp() const { return placement.ranks(); }
   [[nodiscard]] int chunks() const { return placement.chunks(); }
+  [[nodiscard]] int all_microbatches() const { return microbatches * placement.pipelines(); }
 };
 
 /// Relative times of one chunk's passes and of a transfer between ranks, for cost-aware generators.

@@ -10,7 +10,7 @@
 namespace stp {
 
 int hop_of(const Placement& placement, int rank, const Action& action) {
-  return hop_of(placement.stages(), placement.stage(rank, action.chunk), is_backward(action.pass));
+  return hop_of(placement, placement.stage(rank, action.chunk), is_backward(action.pass));
 }
 
 Timing time_blocks(const Schedule& schedule, const PassCosts& costs) {
@@ -41,7 +41,7 @@ Timing time_blocks(const Schedule& schedule, const PassCosts& costs) {
     const size_t input = state.input(made, action.microbatch);
     if (is_of_vocabulary(action.pass))
       add_to_sum(input, end);
-    else if (made < 2 * schedule.placement.stages())
+    else if (!shared || made < 2 * schedule.placement.stages())
       state.deliver_output(rank, made - 1, action.microbatch, end);
     else
       state.deliver(input, end);

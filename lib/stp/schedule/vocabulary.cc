@@ -56,7 +56,7 @@ int PassInputs::made(int rank, const Action& action) const {
       break;
   }
   const int next = hop_of(placement_, rank, action) + 1;
-  if (vocabulary_ == Vocabulary::whole) return next < 2 * stages() ? next : kNothing;
+  if (vocabulary_ == Vocabulary::whole) return next;  // behind the last backward nothing waits for it
   return next == stages() ? output() : next == 2 * stages() ? input_gradient() : next;
 }
 

@@ -1,0 +1,133 @@
+// PipeOffload's copies, planned over orders of any schedule: against its authors' plans, and against what a
+// shared link and a rank's memory allow.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+
+#include "baselines/registry.h"
+#include "stp/base/json_input.h"
+#include "stp/cost/memory.h"
+#include "stp/program/issue_order.h"
+#include "stp/schedule/validate.h"
+#include "support/unit_costs.h"
+
+namespace stp {
+namespace {
+
+using nlohmann::json;
+using testing::Each;
+using testing::Le;
+
+// One layer a chunk, whose copies take `seconds` where a pass takes 1.
+Program program_of(const Schedule& schedule, int chunks, double seconds, PassCosts costs = {}) {
+  const std::vector<int> layers(schedule.placement.stages(), 1);
+  return lower(schedule, layers,
+               {.copies = {.costs = costs, .seconds = seconds},
+                .strategy = {.offload = chunks > 0 ? 1.0 : 0.0, .offload_chunks = chunks}});
+}
+
+// In activations of a chunk, where all of it leaves.
+std::vector<double> peaks(const Program& program) {
+  const std::vector<ActivationBytes> bytes(program.layers_per_stage.size(),
+                                           {.until_I = 1, .until_W = 1, .offloaded = 1});
+  return peak_activation_bytes(program, bytes);
+}
+
+double step_of(const Program& program, double copy) {
+  CostTable table = unit_costs(0);
+  table.offload_per_layer = table.reload_per_layer = copy;
+  return simulate(program, op_seconds(program, table)).step_s;
+}
+
+std::map<int, int> offloads(const Program& program) {
+  std::map<int, int> count;
+  for (OpId id = 0; id < program.ops.size(); ++id)
+    if (program.ops[id].kind == OpKind::offload) ++count[program.stream_of(id).rank];
+  return count;
+}
+
+// The golden files have the authors' copies between the passes of their own orders.
+TEST(PipeOffload, HoldsNoMoreThanItsAuthorsPlans) {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(STP_SOURCE_DIR "/tests/golden/offload")) {
+    SCOPED_TRACE(entry.path().filename());
+    ++files;
+    const json golden = read_json_file(entry.path());
+    const int p = golden["p"], m = golden["m"], v = golden["v"];
+    const std::string name = golden["schedule"].get<std::string>().substr(sizeof("offload-") - 1);
+    const Schedule schedule = make_schedule(find_generator(name.substr(0, name.find("-c"))), {p, m, v});
+    for (int rank = 0; rank < p; ++rank) {
+      std::vector<Block> passes;
+      for (const std::string token : golden["ranks"][rank])
+        if (token.size() < 6 && std::string("FIW").find(token[0]) != std::string::npos)
+          passes.push_back(parse_block(token));
+      EXPECT_EQ(schedule.ranks[rank], passes);
+    }
+    EXPECT_EQ(json(peak_activations(schedule)), golden["peak_without"]);
+    const json& made_for = golden["generated_for"];
+    const PassCosts costs{made_for["F"], made_for["I"], made_for["W"], made_for["p2p"]};
+    const double copy = made_for["k"].get<double>() / 2 * (costs.F + costs.I + costs.W);
+    const int chunks = name[name.find("-c") + 2] - '0';
+    const std::vector<double> found = peaks(program_of(schedule, chunks, copy, costs));
+    for (int rank = 0; rank < p; ++rank) EXPECT_LE(found[rank], golden["peak_with"][rank]) << rank;
+  }
+  EXPECT_EQ(files, 12);
+}
+
+// With all chunks, memory does not grow with the ranks. With half of them, it halves at no cost. Copies of
+// all delay the first backwards by a pass a chunk at most: the plan takes those of the warm-up to be faster.
+TEST(PipeOffload, OfUniformOrdersHoldsAsMuchOnAnyNumberOfRanks) {
+  for (const int p : {4, 6, 8, 12, 16})
+    for (const int v : {2, 4}) {
+      const Schedule schedule = make_schedule(find_generator("uniform"), {p, 3 * p, v});
+      SCOPED_TRACE(std::to_string(p) + " " + std::to_string(v));
+      const double copy = 0.25 * 3, without = step_of(program_of(schedule, 0, 0), 0);
+      const Program all = program_of(schedule, v, copy), half = program_of(schedule, v / 2, copy);
+      EXPECT_THAT(peaks(all), Each(Le(v == 2 ? 3 : 4)));
+      EXPECT_LE(peaks(half)[0], (peaks(program_of(schedule, 0, 0))[0] + 1) / 2);
+      EXPECT_LE(step_of(all, copy), without + v);
+      EXPECT_DOUBLE_EQ(step_of(half, copy), without);
+    }
+}
+
+// Of any order: nothing deadlocks, each copy out has its copy back, one copy of a rank and one of a direction
+// of a pair's link runs at a time.
+TEST(PipeOffload, PlansOfEverySchedule) {
+  for (const Generator* generator : generators())
+    for (const auto& [p, m] : {std::pair{1, 4}, {2, 8}, {3, 9}, {4, 16}, {6, 24}})
+      for (const double copy : {0.1, 0.7, 1.5, 3.0})
+        for (const PassCosts& costs : {PassCosts{}, PassCosts{1, 1.3, 0.6, 0.1}}) {
+          if (generator->name == std::string("dualpipe") && p % 2 != 0) continue;
+          const Schedule schedule = make_schedule(*generator, {p, m, 0, costs});
+          SCOPED_TRACE(std::string(generator->name) + " p=" + std::to_string(p) + " " + std::to_string(copy));
+          const Program program = program_of(schedule, schedule.chunks(), copy, costs);
+          EXPECT_NO_THROW(issue_order(program));
+          const std::vector<double> with = peaks(program), without = peaks(program_of(schedule, 0, 0));
+          for (int rank = 0; rank < p; ++rank) EXPECT_LE(with[rank], without[rank]);
+          CostTable table = unit_costs(0);
+          table.offload_per_layer = table.reload_per_layer = copy;
+          const Timeline times = simulate(program, op_seconds(program, table));
+          std::map<std::pair<int, int>, double> ends;  // by rank, and by direction and link
+          std::vector<OpId> copies;
+          for (OpId id = 0; id < program.ops.size(); ++id)
+            if (is_host_copy(program.ops[id].kind)) copies.push_back(id);
+          std::ranges::stable_sort(copies, {}, [&](OpId id) { return times.start[id]; });
+          for (const OpId id : copies) {
+            const int rank = program.stream_of(id).rank;
+            for (const auto& line :
+                 {std::pair{0, rank}, {1 + static_cast<int>(program.ops[id].kind), rank / 2}}) {
+              EXPECT_GE(times.start[id], ends[line] - 1e-9);
+              ends[line] = times.end[id];
+            }
+          }
+          for (const auto& [rank, count] : offloads(program))
+            EXPECT_EQ(count, std::ranges::count_if(copies, [&](OpId id) {
+                        return program.ops[id].kind == OpKind::reload && program.stream_of(id).rank == rank;
+                      }));
+        }
+}
+
+}  // namespace
+}  // namespace stp
