@@ -164,6 +164,11 @@ void add_devices(CLI::App* command, RunOptions& options) {
                    "Microseconds by which the compute op that follows a collective is delayed, so that the "
                    "collective gets multiprocessors first (cuda only)")
       ->check(within(1.0, 1000.0));
+  command->add_option(
+      "--inject", options.inject,
+      "KIND:RANK:OP: make this rank fail where the action OP, such as F0.3, first begins: kill, "
+      "stall, nan, alloc (no memory), disk (full, from then on); slow:RANK:OP:SECONDS delays it in "
+      "every step");
   command->add_option("--memory-limit", options.memory_limit_mib, "Maximum memory of a rank, MiB")
       ->check(within(0.001, 1e9));
 }
@@ -178,8 +183,9 @@ void add_run(CLI::App& app, const Arguments& argv, int& status) {
   command
       ->add_option(
           "--backend", options->devices.backend,
-          "The devices: cpu (ranks are threads) or cuda (ranks share a GPU, or have one each where a "
-          "launcher starts a process for each)")
+          "The devices: cpu (ranks are threads), cuda (ranks share a GPU, or have one each where a "
+          "launcher starts a process for each), or emulated (kernels of a scenario without a `run` only take "
+          "the simulator's time)")
       ->required();
   command
       ->add_option(
@@ -197,6 +203,7 @@ void add_run(CLI::App& app, const Arguments& argv, int& status) {
   add_set(command, options->set);
   command->footer(help_footer({"stp run parity --backend cpu",
                                "stp run my-scenario.json --backend cuda --json steps.json",
+                               "stp run timelines --backend emulated --set parallel.tp=2",
                                "mpirun -n 4 stp run train-2-gpus --backend cuda"}));
   command->callback([options, &argv, &status] { status = run_command(*options, argv); });
 }

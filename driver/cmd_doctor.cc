@@ -44,6 +44,7 @@ bool doctor_command(const std::string& version) {
   bool usable = false;  // some backend besides the processors is complete, or there is none
   bool built = false;
   for (const BuiltIn& kind : built_in_backends()) {
+    if (kind.emulates) continue;  // it has no kernels
     std::vector<Finding> found = kind.examine();
     const auto complete = [&] {
       return std::ranges::none_of(found,

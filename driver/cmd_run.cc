@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "commands.h"
+#include "emulated_run.h"
 #include "interrupt.h"
 #include "output_folder.h"
 #include "progress.h"
@@ -25,11 +26,19 @@ using nlohmann::json;
 
 struct Plan {
   Scenario scenario;
+  std::vector<Experiment> experiments;  // the scenario's, as they run
   DeviceOptions devices;
   std::optional<HardwareProfile> predicts;  // each step
   bool one_device = false;                  // all ranks share it and take turns
 
-  [[nodiscard]] Evidence evidence() const { return devices.replay ? Evidence::replayed : Evidence::measured; }
+  [[nodiscard]] std::optional<std::string> predictor() const {
+    if (devices.emulates()) return "the simulator";
+    return predicts ? std::optional(predicts->name) : std::nullopt;
+  }
+  [[nodiscard]] Evidence evidence() const {
+    if (devices.emulates()) return Evidence::emulated;
+    return devices.replay ? Evidence::replayed : Evidence::measured;
+  }
 };
 
 // The outcome, at the root.
@@ -57,6 +66,10 @@ void check_devices(const DeviceOptions& devices, const Processes& processes) {
   const int chosen = devices.gemm_multiprocessors;
   if (!devices.nccl.empty() && processes.count() == 1)
     refuse("--nccl", "no launcher started several processes, so nothing goes over NCCL");
+  if (devices.fault && kind.ranks > 0) refuse("--inject", backend + " cannot be made to fail");
+  if (devices.fault && kind.emulates && devices.fault->kind == FaultKind::nan)
+    refuse("--inject", backend + " computes no values", "inject another fault, or use --backend cpu");
+  if (kind.emulates && devices.memory_limit > 0) refuse("--memory-limit", backend + " takes no memory");
   if (devices.graphs && !kind.graphs) refuse("--graphs", backend + " has none");
   if (chosen > 0 && !kind.facts())
     refuse("--gemm-multiprocessors", backend + " has no multiprocessors to choose kernels for");
@@ -111,12 +124,20 @@ Plan make_plan(const RunOptions& options, Processes& processes) {
   plan.devices = options.devices;
   plan.devices.memory_limit = static_cast<size_t>(options.memory_limit_mib * (1 << 20));
   plan.devices.processes = &processes;
+  if (!options.inject.empty()) plan.devices.fault = read_fault(options.inject);
   check_devices(plan.devices, processes);
   plan.scenario = read_scenario(options.scenario, Changes(options.set));
   if (processes.is_root()) {
     say_differences(plan.scenario);
     check_outputs({{options.json, "--json"}, {options.csv, "--csv"}, {options.trace, "--trace"}});
   }
+  for (const Experiment& experiment : plan.scenario.experiments)
+    plan.experiments.push_back(plan.devices.emulates() ? emulated_experiment(experiment, plan.scenario.file)
+                                                       : experiment);
+  if (plan.devices.emulates() && (!options.predict.empty() || options.replay_rank >= 0))
+    throw InputError("", options.predict.empty() ? "--replay-rank" : "--predict",
+                     "is for kernels that compute, and each emulated step has the simulator's beside it",
+                     "leave it out");
   if (!options.predict.empty()) plan.predicts = profile_of_flag(options.predict, "--predict");
   if (options.replay_rank >= 0) {
     if (processes.count() > 1)
@@ -130,7 +151,7 @@ Plan make_plan(const RunOptions& options, Processes& processes) {
                            1e-6 * options.late_peers_us};
   }
   plan.one_device = processes.count() == 1 && built_in(plan.devices.backend).ranks > 0;
-  for (const Experiment& experiment : plan.scenario.experiments) check_experiment(experiment, plan);
+  for (const Experiment& experiment : plan.experiments) check_experiment(experiment, plan);
   return plan;
 }
 
@@ -176,7 +197,7 @@ bool refuses(const ScheduleChoice& choice, const Experiment& experiment, const s
 void run_all(const Plan& plan, const RunOptions& options, const std::function<void()>& stepped,
              Outcome& outcome) {
   const std::string& file = plan.scenario.file;
-  for (const Experiment& experiment : plan.scenario.experiments) {
+  for (const Experiment& experiment : plan.experiments) {
     for (const ScheduleChoice& choice : experiment.schedules) {
       if (experiment.run->skip_refused && refuses(choice, experiment, file)) {
         outcome.report.add_refused();
@@ -201,15 +222,14 @@ void run_all(const Plan& plan, const RunOptions& options, const std::function<vo
 Outcome run_with_progress(const Plan& plan, const RunOptions& options) {
   const Processes& processes = *plan.devices.processes;
   size_t steps = 0;
-  for (const Experiment& experiment : plan.scenario.experiments)
+  for (const Experiment& experiment : plan.experiments)
     steps += experiment.schedules.size() * steps_of(experiment);
   std::optional<ProgressBar> progress;
   if (processes.is_root()) {
     progress.emplace("running " + plan.scenario.name, steps);
     note_interrupts();
   }
-  Outcome outcome{
-      {plan.devices, plan.predicts ? std::optional(plan.predicts->name) : std::nullopt, plan.one_device}};
+  Outcome outcome{{plan.devices, plan.predictor(), plan.one_device}};
   const auto stepped = [&] {
     if (progress) progress->step();
     check_interrupted();

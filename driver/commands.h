@@ -53,6 +53,7 @@ struct RunOptions {
   int replay_rank = -1;
   std::string replay_cluster;
   double late_peers_us = 0;
+  std::string inject;  // a fault (injected_fault.h); "": none
 };
 /// Returns the exit code.
 int run_command(const RunOptions& options, const Arguments& argv);

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "baselines/registry.h"
+#include "emulated_run.h"
 #include "process_share.h"
 #include "progress.h"
 #include "run_simulated.h"
@@ -13,6 +14,7 @@
 #include "stp/backends/backends.h"
 #include "stp/base/json_input.h"
 #include "stp/cpu/cpu_backend.h"
+#include "stp/emulated/emulated_backend.h"
 #include "stp/program/lower.h"
 #include "stp/reference/transformer.h"
 #include "stp/report/statistics.h"
@@ -92,7 +94,7 @@ Training training_of(const Experiment& experiment, bool replay) {
 // tensor- and data-parallel ranks.
 std::vector<RankResult> rank_results(const Experiment& experiment, const Program& program,
                                      const Timeline& timeline, const std::vector<RankUse>& uses,
-                                     const RankGrid& grid) {
+                                     const RankGrid& grid, bool real_tensors) {
   const std::vector<int> chunks = peak_activations(program.schedule, experiment.freed_at == FreedAt::I);
   std::vector<RankResult> ranks;
   for (int rank = 0; rank < experiment.strategy.pp; ++rank) {
@@ -111,9 +113,13 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
       raise(memory.optimizer, "optimizer");
       raise(memory.host, "host");
     }
-    if (ran)
-      ranks.push_back({time.compute_s, time.pp_bubble_s, time.tp_bubble_s,
-                       chunks[rank] / experiment.strategy.parts_of_microbatch(), memory});
+    if (!ran) continue;
+    ranks.push_back({time.compute_s,
+                     time.pp_bubble_s,
+                     time.tp_bubble_s,
+                     chunks[rank] / experiment.strategy.parts_of_microbatch(),
+                     {}});
+    if (real_tensors) ranks.back().memory = memory;
   }
   return ranks;
 }
@@ -167,9 +173,23 @@ std::optional<Prediction> predict(const ScheduleChoice& choice, const Experiment
   return Prediction{profile->name, step.step_s, step.oversubscribed};
 }
 
-BackendOptions backend_options(BackendOptions options, const Training& training) {
-  options.world_size = training.grid.size();
-  return options;
+BackendOptions backend_options(const DeviceOptions& options, const Training& training, const Program& program,
+                               const std::vector<double>& seconds) {
+  BackendOptions devices = options;
+  devices.world_size = training.grid.size();
+  if (options.emulates())
+    devices.hooks = emulated::take_seconds([seconds](int, uint32_t op) { return seconds[op]; });
+  if (options.fault)
+    devices.hooks = with_fault(std::move(devices.hooks), *options.fault, program, training.grid);
+  return devices;
+}
+
+// The simulator's step: what the emulated one should take.
+Prediction predict_emulated(const Experiment& experiment, const Program& program, std::vector<double> seconds,
+                            const DeviceOptions& options, const RankGrid& grid) {
+  if (options.fault) add_delay(*options.fault, program, grid, seconds);
+  return {experiment.hardware ? experiment.hardware->profile.name : "unit costs",
+          timeline_of(program, seconds, {}).step_s, false};
 }
 
 constexpr const char* kLessMemory =
@@ -276,8 +296,9 @@ class MeasuredTraining {
         options_(options),
         predicted_(predict(choice, experiment, profile, file)),
         training_(training_of(experiment, options.replay.has_value())),
-        devices_(backend_options(options, training_)),
         program_(program_that_fits(choice, experiment, file, options)),
+        seconds_(options.emulates() ? emulated_seconds(experiment, program_) : std::vector<double>()),
+        devices_(backend_options(options, training_, program_, seconds_)),
         backend_(open_backend(options, devices_)),
         trainer_(*backend_, program_, training_),
         data_(run_, file),
@@ -286,6 +307,8 @@ class MeasuredTraining {
       throw InputError("", "--time-kernels", options.backend + " does not time kernels one by one",
                        "leave it out");
     measured_ = describe(*backend_, run_, options);
+    if (options.emulates())
+      predicted_ = predict_emulated(experiment, program_, seconds_, options, training_.grid);
   }
 
   /// Runs warm-up and timed steps; calls `stepped` after each.
@@ -297,7 +320,8 @@ class MeasuredTraining {
       if (i == run_.warmup) begin_timed_steps();
       const std::vector<TokenSample> samples = data_.next(samples_of_step());
       last_ = timed ? disturbed_.take([&] { return step(samples); }) : step(samples);
-      if (!options_.replay) share_.losses.push_back(last_.loss);  // a replay's values are meaningless
+      if (!options_.replay && !options_.emulates())  // whose values are meaningless
+        share_.losses.push_back(last_.loss);
       if (i == 0 && run_.parity) compare_with_reference(samples);
       if (timed) share_.step_times_s.push_back(last_.step_s);
       stepped();
@@ -332,11 +356,9 @@ class MeasuredTraining {
     Result& result = run.result;
     result.schedule = program_.schedule.name;
     result.configuration = configuration_of(experiment_, program_);
-    result.configuration.model = run_.model.name;
-    result.configuration.seq = run_.seq;
-    result.configuration.vision_tokens = run_.vision_tokens;
     result.step_times_s = std::move(share_.step_times_s);
-    result.ranks = rank_results(experiment_, program_, run.timeline, run.uses, training_.grid);
+    result.ranks =
+        rank_results(experiment_, program_, run.timeline, run.uses, training_.grid, !options_.emulates());
     result.measured = std::move(measured_);
     return run;
   }
@@ -406,8 +428,9 @@ class MeasuredTraining {
   const DeviceOptions& options_;
   std::optional<Prediction> predicted_;
   const Training training_;
-  const BackendOptions devices_;
   const Program program_;
+  const std::vector<double> seconds_;  // emulated: of each op
+  const BackendOptions devices_;
   const std::unique_ptr<Backend> backend_;
   Trainer trainer_;
   Data data_;
@@ -420,6 +443,8 @@ class MeasuredTraining {
 };
 
 }  // namespace
+
+bool DeviceOptions::emulates() const { return built_in(backend).emulates; }
 
 std::optional<MeasuredRun> run_measured(const ScheduleChoice& choice, const Experiment& experiment,
                                         const std::string& file, const DeviceOptions& options,

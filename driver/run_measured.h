@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "injected_fault.h"
 #include "scenario.h"
 #include "stp/cluster/profile.h"
 #include "stp/device/backend.h"
@@ -29,6 +30,9 @@ struct DeviceOptions : BackendOptions {
   bool time_kernels = false;  // time them in further steps
   std::optional<ReplayChoice> replay = {};
   Processes* processes = nullptr;  // of the run; null: this process has all ranks
+  std::optional<Fault> fault = {};
+
+  [[nodiscard]] bool emulates() const;  // kernels only take time
 };
 
 struct MeasuredRun {

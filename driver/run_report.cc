@@ -37,7 +37,7 @@ std::vector<std::string> cells_of(const Result& result, double step_s) {
           fixed(result.throughput(), 2),
           share_text(busiest.pp_bubble_s / step_s),
           share_text(busiest.tp_bubble_s / step_s),
-          fixed(1000 * *result.peak_memory_gb(), 2),
+          result.peak_memory_gb() ? fixed(1000 * *result.peak_memory_gb(), 2) : "–",
           share_text(measured.blas ? std::optional(measured.blas->share) : std::nullopt, 0),
           measured.blas ? fixed(measured.blas->gflop_per_s, 1) : "–",
           measured.losses.empty() ? "–" : fixed(measured.losses.back(), 4),

@@ -30,8 +30,8 @@ int chunks_for(const Generator& generator, const Experiment& experiment) {
 
 // The model of a run or of simulated hardware; null with unit costs.
 const ModelConfig* model_of(const Experiment& experiment) {
-  if (experiment.run) return &experiment.run->model;
-  return experiment.hardware ? &experiment.hardware->model : nullptr;
+  if (experiment.hardware) return &experiment.hardware->model;
+  return experiment.run ? &experiment.run->model : nullptr;
 }
 
 bool has_encoder(const Experiment& experiment) {
@@ -58,7 +58,7 @@ BucketRule bucket_rule(const Experiment& experiment, const ModelConfig& model) {
 }
 
 Lowering lowering_of(const Experiment& experiment) {
-  const bool of_model = !experiment.unit_costs;
+  const bool of_model = !experiment.unit_costs || experiment.run;  // emulated, unit costs have a model, too
   const int replicas = experiment.strategy.replicas();
   return {.release = experiment.release,
           .backward = experiment.backward,
@@ -350,6 +350,21 @@ Configuration configuration_of(const Experiment& experiment, const Program& prog
     configuration.recompute = word_of(experiment.strategy.recompute);
     configuration.tp_overlap = word_of(experiment.strategy.tp_overlap, kTpOverlaps);
   }
+  configuration.unit_costs = experiment.unit_costs_as_read;
+  if (experiment.hardware) {
+    const auto& hardware = *experiment.hardware;
+    configuration.model = hardware.model.name;
+    configuration.cluster = hardware.profile.name;
+    configuration.cluster_values = hardware.cluster_values;
+    configuration.seq = hardware.seq;
+    configuration.vision_tokens = hardware.vision_tokens;
+    configuration.contention = hardware.contention;
+    configuration.gradients = word_of(hardware.model_gradients, kGradients);
+  } else if (experiment.run && !experiment.unit_costs) {
+    configuration.model = experiment.run->model.name;
+    configuration.seq = experiment.run->seq;
+    configuration.vision_tokens = experiment.run->vision_tokens;
+  }
   return configuration;
 }
 
@@ -432,8 +447,7 @@ SimulatedRun run_simulated(Program program, const Experiment& experiment) {
   Result& result = run.result;
   result.schedule = run.program.schedule.name;
   result.configuration = configuration_of(experiment, run.program);
-  Configuration& configuration = result.configuration;
-  configuration.unit_costs = experiment.unit_costs_as_read;
+  const Configuration& configuration = result.configuration;
   result.step_times_s = {run.timeline.step_s};
   result.ranks = rank_results(experiment, run.program, run.timeline);
   result.tp_communication_share = tp_communication_share(table);
@@ -441,13 +455,6 @@ SimulatedRun run_simulated(Program program, const Experiment& experiment) {
   result.offload_ratio_bound = offload_ratio_bound(run.program, table);
   if (experiment.hardware) {
     const auto& hardware = *experiment.hardware;
-    configuration.model = hardware.model.name;
-    configuration.cluster = hardware.profile.name;
-    configuration.cluster_values = hardware.cluster_values;
-    configuration.seq = hardware.seq;
-    configuration.vision_tokens = hardware.vision_tokens;
-    configuration.contention = hardware.contention;
-    configuration.gradients = word_of(hardware.model_gradients, kGradients);
     if (const auto needed = result.peak_total_gb()) {
       const HardwareProfile& profile = hardware.profile;
       const double margin = profile.memory_bytes / 1e9 - *needed,

@@ -25,7 +25,7 @@ Schedule schedule_for(const ScheduleChoice& choice, const Experiment& experiment
 /// Makes the schedule and lowers it.
 Program program_for(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file);
 
-/// The configuration of a result, without the model.
+/// The configuration of a result.
 Configuration configuration_of(const Experiment& experiment, const Program& program);
 
 /// A profile's prediction of one step of an experiment on devices.

@@ -2,8 +2,11 @@
 
 #include <unistd.h>
 
+#include <limits>
+
 #include "stp/base/json_input.h"
 #include "stp/cpu/cpu_backend.h"
+#include "stp/emulated/emulated_backend.h"
 #ifdef STP_HAVE_CUDA
 #include "stp/cuda/cuda_backend.h"
 #include "stp/cuda/examine.h"
@@ -63,6 +66,24 @@ const std::vector<BuiltIn>& built_in_backends() {
        .check_processes = [](const std::vector<std::string>&) {},
        .one_of_several = [](const BackendOptions& options,
                             Processes& processes) { return cpu::make_backend(options, processes); }},
+      {.name = "emulated",
+       .types = {DType::f32},
+       .ranks = 0,
+       .graphs = false,
+       .emulates = true,
+       .vision = true,
+       .libraries = {},
+       .check = [](int) {},
+       .memory = [] { return std::numeric_limits<double>::infinity(); },
+       .facts = [] { return SharedJson(); },
+       .examine = [] { return std::vector<Finding>(); },
+       .make = [](const BackendOptions& options) { return emulated::make_backend(options); },
+       .replay = [](const BackendOptions&, const Replay&) -> std::unique_ptr<Backend> {
+         throw InputError("", "--backend", "is emulated, which replays no real kernels", "use another");
+       },
+       .check_processes = [](const std::vector<std::string>&) {},
+       .one_of_several = [](const BackendOptions& options,
+                            Processes& processes) { return emulated::make_backend(options, processes); }},
 #ifdef STP_HAVE_CUDA
       {.name = "cuda",
        .types = {DType::bf16, DType::f32},

@@ -20,6 +20,7 @@ struct BuiltIn {
   std::vector<DType> types;               // types X (kernel_arguments.h) of its kernels, the default first
   int ranks;                              // that can exchange data; 0: any number, on shared processors
   bool graphs;                            // it supports BackendOptions::graphs
+  bool emulates = false;                  // its kernels only take time, by BackendOptions::hooks
   bool vision;                            // it has the kernels of vision encoders (Kernels::vision())
   std::map<std::string, bool> libraries;  // optional libraries: whether the build has each
   /// Throws InputError if there is no device number `device` for this node.

@@ -18,7 +18,7 @@ class CpuBackend : public Backend {
   CpuBackend(const BackendOptions& options, Processes* processes, std::optional<Replay> replay,
              const ReplaceKernels& replace)
       : processes_(processes == nullptr ? alone_ : *processes),
-        run_(options.deadline_s, &processes_.progress()),
+        run_(options.deadline_s, &processes_.progress(), options.hooks),
         world_size_(options.world_size),
         replay_(std::move(replay)) {
     if (world_size_ < 1) throw std::logic_error("a world without ranks");

@@ -30,7 +30,8 @@ CpuDevice::CpuDevice(CpuRun& run, int rank, const BackendOptions& options, const
     : Device(options.memory_limit, options.poison),
       run_(run),
       rank_(rank),
-      kernels_(make_cpu_kernels(blas_)) {
+      kernels_(make_cpu_kernels(blas_, options.hooks.spoils ? [&run, rank] { return run.hooks.spoils(rank); }
+                                                            : std::function<bool()>())) {
   if (replace) kernels_ = replace(std::move(kernels_), *this);
 }
 

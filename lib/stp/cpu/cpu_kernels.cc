@@ -1,5 +1,9 @@
 #include "stp/cpu/cpu_kernels.h"
 
+#include <limits>
+#include <type_traits>
+#include <utility>
+
 #include "stp/cpu/attention.h"
 #include "stp/cpu/cpu_stream.h"
 #include "stp/cpu/elementwise.h"
@@ -24,7 +28,8 @@ namespace {
 // Each kernel is a task of its stream, in the type in which it computes: float if X is bf16.
 class CpuKernels : public KernelsAlike<CpuKernels> {
  public:
-  explicit CpuKernels(BlasCounter& counter) : counter_(counter) {}
+  CpuKernels(BlasCounter& counter, std::function<bool()> spoils)
+      : counter_(counter), spoils_(std::move(spoils)) {}
   [[nodiscard]] bool vision() const override { return true; }
 
   template <typename Kernel>
@@ -33,6 +38,9 @@ class CpuKernels : public KernelsAlike<CpuKernels> {
       cpu_stream(stream).enqueue([kernel, this] { run_as<double>(kernel); });
     else
       cpu_stream(stream).enqueue([kernel, this] { run_as<float>(kernel); });
+    if constexpr (std::is_same_v<Kernel, kernel::Gemm>)
+      if (spoils_ && spoils_())
+        run_any(stream, kernel::Fill{.tensor = kernel.c, .value = std::numeric_limits<double>::quiet_NaN()});
   }
 
  private:
@@ -45,12 +53,13 @@ class CpuKernels : public KernelsAlike<CpuKernels> {
   }
 
   BlasCounter& counter_;
+  const std::function<bool()> spoils_;
 };
 
 }  // namespace
 
-std::unique_ptr<Kernels> make_cpu_kernels(BlasCounter& counter) {
-  return std::make_unique<CpuKernels>(counter);
+std::unique_ptr<Kernels> make_cpu_kernels(BlasCounter& counter, std::function<bool()> spoils) {
+  return std::make_unique<CpuKernels>(counter, std::move(spoils));
 }
 
 }  // namespace stp::cpu

@@ -2,14 +2,19 @@
 #pragma once
 
 #include <chrono>
+#include <utility>
 
+#include "stp/device/backend.h"
 #include "stp/device/run_context.h"
 
 namespace stp::cpu {
 
 class CpuRun : public RunContext {
  public:
-  using RunContext::RunContext;
+  explicit CpuRun(double deadline_s, Progress* progress = nullptr, OpHooks of_ops = {})
+      : RunContext(deadline_s, progress), hooks(std::move(of_ops)) {}
+
+  const OpHooks hooks;
 
   /// Seconds since the run was made: the clock of all devices.
   [[nodiscard]] double now() const {

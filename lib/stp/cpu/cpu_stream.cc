@@ -80,6 +80,11 @@ void CpuStream::wait(const EventRef& event) {
   push({[this, awaited] { awaited->wait(run_.guard, [this] { return where(); }); }, op_, true});
 }
 
+void CpuStream::start(uint32_t op) {
+  if (run_.hooks.issue) run_.hooks.issue(rank_, op);
+  if (run_.hooks.start) enqueue_waiting([this, op] { run_.hooks.start(run_.guard, rank_, op); });
+}
+
 void CpuStream::enqueue(std::function<void()> task) { push({std::move(task), op_, false}); }
 
 void CpuStream::enqueue_waiting(std::function<void()> task) { push({std::move(task), op_, true}); }

@@ -31,6 +31,7 @@ class CpuStream : public Stream {
   EventRef fence() override { return latest_ ? latest_ : record(); }
   void wait(const EventRef& event) override;
   void begin(uint32_t op) override { op_ = op; }
+  void start(uint32_t op) override;
 
   /// Adds a task that computes: while it runs, no deadline expires. The function must hold copies of all its
   /// arguments except tensors' elements, which it may use only while it runs. Waits while the queue is full.

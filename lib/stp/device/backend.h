@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,6 +36,17 @@ class Backend {
   virtual void describe_with(DescribeOp describe) = 0;
 };
 
+/// What is done where ops start: it takes their time (the backend `emulated`), or makes them fail (stp run
+/// --inject).
+struct OpHooks {
+  /// On the host's thread, before an op's kernels are given to its stream.
+  std::function<void(int rank, uint32_t op)> issue = {};
+  /// On the op's stream, after its waits and before its kernels. It may wait, if it looks at the guard.
+  std::function<void(RunGuard& guard, int rank, uint32_t op)> start = {};
+  /// Asked on the host's thread after each GEMM: whether its output becomes NaN.
+  std::function<bool(int rank)> spoils = {};
+};
+
 /// Indices of the `members` that are in `ranks`, for Group's constructor.
 std::vector<int> local_members(const std::vector<int>& members, const std::vector<int>& ranks);
 
@@ -42,6 +55,7 @@ struct BackendOptions {
   double deadline_s = 10;         // longest time without progress of any rank
   size_t memory_limit = 0;        // bytes per rank; 0: none
   bool poison = false;            // fill fresh and released memory with NaN, for tests
+  OpHooks hooks = {};             // of ranks that are threads (not CUDA)
   bool graphs = false;            // capture ops and launch them as graphs (CUDA)
   double hold_compute_us = 0;     // Device::hold_compute(), microseconds (CUDA)
   std::vector<std::string> nccl;  // NCCL options of groups among processes (lib/stp/cuda/nccl_tuning.h)

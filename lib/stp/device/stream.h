@@ -46,6 +46,9 @@ class Stream {
   virtual void wait(const EventRef& event) = 0;
   /// Sets the op of the Program that later work belongs to. Failures name it.
   virtual void begin(uint32_t op) = 0;
+  /// The op starts here: what was given before are its waits, what follows are its kernels and calls. By
+  /// default nothing.
+  virtual void start(uint32_t op) { static_cast<void>(op); }
 
   /// Whether work given from now on starts after `event`. It follows the waits of this stream, of its rank's
   /// streams, and of other ranks' streams within their rank; it ignores what they know of third ranks.

@@ -27,6 +27,7 @@ void Executor::begin(RankState& rank, Stream& stream, OpId id) {
   if (const auto sent = plan_.sent_before.find(id); sent != plan_.sent_before.end() && is_own(rank, id))
     for (const OpId transfer : sent->second) stream.wait(events(rank, transfer).done);
   if (training_.record_times) events(rank, id).started = stream.record();
+  stream.start(id);
 }
 
 void Executor::end(RankState& rank, Stream& stream, OpId id) {
