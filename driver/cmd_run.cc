@@ -117,6 +117,10 @@ Plan make_plan(const RunOptions& options, Processes& processes) {
     say_differences(plan.scenario);
     check_outputs({{options.json, "--json"}, {options.csv, "--csv"}, {options.trace, "--trace"}});
   }
+  if (!options.devices.checkpoints.save.empty() && plan.scenario.rows() > 1)
+    throw InputError("", "--save",
+                     "is for one run, but the scenario has " + std::to_string(plan.scenario.rows()) + " rows",
+                     "choose one schedule and configuration with --set, or in a copy");
   if (!options.predict.empty()) plan.predicts = profile_of_flag(options.predict, "--predict");
   if (options.replay_rank >= 0) {
     if (processes.count() > 1)

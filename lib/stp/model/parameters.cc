@@ -100,6 +100,18 @@ std::string parameter_name(const ParameterPart& part, int layer) {
   return prefix + "layers." + std::to_string(layer) + "." + name;
 }
 
+std::map<std::string, ParameterPart> model_parameters(const ModelConfig& model) {
+  std::map<std::string, ParameterPart> all;
+  for (const Unit unit : kUnits) {
+    const int layers = !is_of_layer(unit) ? 1 : is_vision(unit) ? model.vision.layers : model.layers;
+    for (const Parameter& parameter : unit_parameters(model, unit))
+      for (const ParameterPart& part : parameter.parts)
+        for (int layer = 0; layer < layers; ++layer)
+          all.emplace(parameter_name(part, is_of_layer(unit) ? layer : -1), part);
+  }
+  return all;
+}
+
 void initial_values(const Initialisation& initialisation, const std::string& name, int64_t first_row,
                     int64_t rows, int64_t first_column, int64_t columns, double* values) {
   const bool gain = name.ends_with(".gain");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,8 @@ std::vector<Parameter> unit_parameters(const ModelConfig& model, Unit unit);
 /// "layers.3.attn.q.weight" or "vision.layers.3.attn.q.weight". `layer` counts over the whole language model
 /// or encoder; −1 for units outside layers.
 std::string parameter_name(const ParameterPart& part, int layer);
+/// All parameters of a model, by parameter_name().
+std::map<std::string, ParameterPart> model_parameters(const ModelConfig& model);
 
 /// Initial weights: normal. An element depends only on seed, name and position, so a rank makes its shard
 /// without the full matrix. Norm gains are 1 + gain_deviation · normal.

@@ -215,20 +215,10 @@ double norm(const std::vector<double>& values) {
 
 Parameters initial_parameters(const ModelConfig& model, const Initialisation& initialisation) {
   Parameters parameters;
-  const auto add = [&](const Parameter& parameter, int layer) {
-    for (const ParameterPart& part : parameter.parts) {
-      const std::string name = parameter_name(part, layer);
-      Matrix& values = parameters[name];
-      values.resize(static_cast<size_t>(part.rows * part.columns));
-      initial_values(initialisation, name, 0, part.rows, 0, part.columns, values.data());
-    }
-  };
-  for (const Unit unit : kUnits) {
-    const int layers = is_vision(unit) ? model.vision.layers : model.layers;
-    for (const Parameter& parameter : unit_parameters(model, unit)) {
-      if (!is_of_layer(unit)) add(parameter, -1);
-      for (int layer = 0; is_of_layer(unit) && layer < layers; ++layer) add(parameter, layer);
-    }
+  for (const auto& [name, part] : model_parameters(model)) {
+    Matrix& values = parameters[name];
+    values.resize(static_cast<size_t>(part.rows * part.columns));
+    initial_values(initialisation, name, 0, part.rows, 0, part.columns, values.data());
   }
   return parameters;
 }

@@ -78,6 +78,10 @@ void release_chunk(Device& device, Stream& stream, ChunkState& chunk);
 /// values if there are fewer than elements. For set-up and inspection, not for steps.
 std::vector<double> download_doubles(Device& device, Stream& stream, const Tensor& tensor);
 void upload_doubles(Device& device, Stream& stream, const Tensor& tensor, const std::vector<double>& values);
+/// Uploads those of a parameter's values that belong to this replica's share; `shared` holds the bucket's
+/// share. Values repeat if there are fewer than elements.
+void upload_share(Device& device, Stream& stream, const BucketState& bucket, const Tensor& shared,
+                  const ParameterState& state, std::vector<double> values);
 
 /// Calls place(part, first_row, rows, first_column, columns, offset) for each part of a parameter that place
 /// `tp_index` of `tp` holds: the block in the full matrix, and its offset in the rank's own tensor.
