@@ -224,6 +224,7 @@ class Run(CommandLine):
             ({"microbatches": 1 << 13, "microbatch_size": 1 << 20}, ["microbatches", "microbatch_size", "limit"]),
             ({"microbatches": 1 << 12, "microbatch_size": 1 << 20, "seq": 1 << 24, "parallel": {"pp": 1, "dp": 256}}, ["microbatches", "limit"]),
             ({"model": "gpt-22b"}, ["model", "megatron-gpt", "qwen2"]),
+            ({"model": "nemotron4-15b", "parallel": {"pp": 2}}, ["model", "norm", "none or qkv"]),
             ({"parallel": {"pp": 2, "tp": 3}}, ["parallel.tp", "does not divide"]),
             ({"parallel": {"pp": 8, "tp": 4, "dp": 16}}, ["parallel", "256"]),
             ({"cluster": "a800"}, ["cluster", "is not a known field"]),

@@ -123,13 +123,15 @@ class SampleRun {
     return parameters_.at(name(layer, part));
   }
 
+  [[nodiscard]] bool has_biases() const { return model_.biases() == Biases::qkv; }
+
   Matrix attn_forward(int layer, const Matrix& x) {
     Layer& l = layers_[layer];
     l.attn_input = x;
     l.attn_normed = rms_norm(x, weight(layer, "attn.norm.gain"), model_.norm_epsilon);
     const auto project = [&](const char* w, const char* b, int64_t out) {
       Matrix y = linear(l.attn_normed, weight(layer, w), h_, out);
-      add_bias(weight(layer, b), y);
+      if (has_biases()) add_bias(weight(layer, b), y);
       return y;
     };
     l.q = project("attn.q.weight", "attn.q.bias", q_);
@@ -151,7 +153,7 @@ class SampleRun {
     rotate(dq, heads_.q, heads_.dim, model_.rope_theta, -1);
     rotate(dk, heads_.kv, heads_.dim, model_.rope_theta, -1);
     const auto project_backward = [&](const Matrix& dout, const char* w, const char* b, int64_t out) {
-      add_bias_gradient(dout, gradient(b));
+      if (has_biases()) add_bias_gradient(dout, gradient(b));
       return linear_backward(dout, l.attn_normed, weight(layer, w), h_, out, gradient(w));
     };
     Matrix dnormed = project_backward(dq, "attn.q.weight", "attn.q.bias", q_);

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <span>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,13 @@ struct ParameterState {
   Tensor weight, gradient;
   int bucket;  // index in the chunk
 };
+
+/// That of a unit's parameters with this role.
+inline const ParameterState& with_role(const std::vector<ParameterState>& parameters, Role role) {
+  for (const ParameterState& state : parameters)
+    if (state.parameter.role == role) return state;
+  throw std::logic_error("a unit lacks a parameter");
+}
 
 /// Parameters whose gradients are reduced together: they lie in buffers, one after the other, so that a
 /// reduction or an optimizer step is one call.
