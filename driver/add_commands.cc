@@ -173,6 +173,16 @@ void add_devices(CLI::App* command, RunOptions& options) {
       ->check(within(0.001, 1e9));
 }
 
+void add_checkpoints(CLI::App* command, CheckpointOptions& options) {
+  const auto add = [&](const char* flag, std::string& to, const char* what) {
+    return command->add_option(flag, to, what)->type_name("DIR")->excludes("--replay-rank");
+  };
+  CLI::Option* save = add("--save", options.save, "Write checkpoints, as Hugging Face's, to DIR/step-N");
+  CLI::Option* every = command->add_option("--every", options.every, "Save after so many steps each, too");
+  every->needs(save)->check(CLI::Range(1, 1 << 20));
+  add("--resume", options.resume, "Begin with this checkpoint, or with the last of DIR/step-N");
+}
+
 void add_run(CLI::App& app, const Arguments& argv, int& status) {
   auto options = std::make_shared<RunOptions>();
   CLI::App* command = app.add_subcommand("run", "Train a scenario's model on devices");
@@ -188,12 +198,10 @@ void add_run(CLI::App& app, const Arguments& argv, int& status) {
           "the simulator's time)")
       ->required();
   command
-      ->add_option(
-          "--predict", options->predict,
-          "A hardware profile (a file, or the name of one of the suite's): also shows its prediction of "
-          "each step")
+      ->add_option("--predict", options->predict, "Also show this hardware profile's prediction of each step")
       ->type_name("PROFILE");
   add_replay(command, *options);
+  add_checkpoints(command, options->devices.checkpoints);
   add_json(command, options->json);
   add_csv(command, options->csv);
   command->add_option("--trace", options->trace,

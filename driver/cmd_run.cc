@@ -138,6 +138,10 @@ Plan make_plan(const RunOptions& options, Processes& processes) {
     throw InputError("", options.predict.empty() ? "--replay-rank" : "--predict",
                      "is for kernels that compute, and each emulated step has the simulator's beside it",
                      "leave it out");
+  if (!options.devices.checkpoints.save.empty() && plan.scenario.rows() > 1)
+    throw InputError("", "--save",
+                     "is for one run, but the scenario has " + std::to_string(plan.scenario.rows()) + " rows",
+                     "choose one schedule and configuration with --set, or in a copy");
   if (!options.predict.empty()) plan.predicts = profile_of_flag(options.predict, "--predict");
   if (options.replay_rank >= 0) {
     if (processes.count() > 1)

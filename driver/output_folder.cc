@@ -83,16 +83,16 @@ void tell_leftovers(const fs::path& folder) {
 
 }  // namespace
 
-OutputFolder::OutputFolder(const fs::path& target, Taken taken)
-    : target_(without_slash(target)), taken_(taken) {
+OutputFolder::OutputFolder(const fs::path& target, Taken taken, const char* flag)
+    : target_(without_slash(target)), taken_(taken), flag_(flag) {
   std::error_code ignored;
   if (taken_ == Taken::refuse && fs::exists(fs::symlink_status(target_, ignored)))
-    throw InputError(target_, "--out", "exists, and results are never overwritten", "name a new folder");
+    throw InputError(target_, flag_, "exists, and results are never overwritten", "name a new folder");
   const fs::path parent = fs::absolute(target_).parent_path();
   tell_leftovers(parent);
   lock_ = make_partial(parent, partial_, PartialKind::folder);
   if (!lock_)
-    throw InputError(target_, "--out", "cannot be created",
+    throw InputError(target_, flag_, "cannot be created",
                      "check that its parent folder exists and may be written");
   // From here on, a signal or a closed output pipe must not leave the folder behind.
   note_interrupts();
@@ -125,7 +125,7 @@ void OutputFolder::publish() {
   }
   const int error = errno;
   if (!named && exists(error))
-    throw InputError(target_, "--out", "was created by another process", "name a new folder");
+    throw InputError(target_, flag_, "was created by another process", "name a new folder");
   const std::string partial = std::exchange(partial_, {});
   if (!named)
     throw std::runtime_error(target_.string() + ": cannot be renamed (" + std::strerror(error) +

@@ -18,7 +18,8 @@ class OutputFolder {
   /// The action if the target exists.
   enum class Taken { refuse, number };  // number: "-2", "-3", … after its name
   /// InputError if `target` exists and `taken` is `refuse`, or if its parent folder is not writable.
-  explicit OutputFolder(const std::filesystem::path& target, Taken taken = Taken::refuse);
+  explicit OutputFolder(const std::filesystem::path& target, Taken taken = Taken::refuse,
+                        const char* flag = "--out");
   ~OutputFolder();
   OutputFolder(const OutputFolder&) = delete;
   OutputFolder& operator=(const OutputFolder&) = delete;
@@ -38,6 +39,7 @@ class OutputFolder {
 
   std::filesystem::path target_, partial_;
   Taken taken_;
+  const char* flag_;  // that names the target
   PartialLock lock_;
 };
 

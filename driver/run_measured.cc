@@ -22,6 +22,7 @@
 #include "stp/runtime/trainer.h"
 #include "stp/schedule/validate.h"
 #include "table.h"
+#include "training_checkpoints.h"
 
 namespace stp {
 namespace {
@@ -40,6 +41,10 @@ class Data {
       throw InputError(file, "run.text",
                        run.text + " has fewer than " + std::to_string(run.seq + 2) + " bytes",
                        "name a longer text");
+  }
+
+  void skip(int64_t count) {
+    for (int64_t i = 0; i < count; ++i) next(1);
   }
 
   std::vector<TokenSample> next(int count) {
@@ -249,6 +254,7 @@ BlasShare blas_share(const cpu::BlasUse& before, const cpu::BlasUse& after, doub
 
 // The gradients of a step of one rank, without pipeline and collectives.
 std::map<std::string, std::vector<double>> gradients_of_one_rank(Training training,
+                                                                 const std::optional<Checkpoint>& resumed,
                                                                  const std::vector<TokenSample>& samples,
                                                                  const std::string& backend_name,
                                                                  BackendOptions options) {
@@ -267,23 +273,28 @@ std::map<std::string, std::vector<double>> gradients_of_one_rank(Training traini
       lower(schedule, layers,
             {.optimizer = true, .embedding = true, .vision_layers = training.model.vision.layers}),
       training);
+  if (resumed) resumed->restore(trainer);
   trainer.step(samples);
   return trainer.gradients();
 }
 
-// The parity of a run with this loss and these gradients in its first step over `samples`. In bf16 it also
+// The parity of a run with this loss and these gradients in its first step over `samples`, that it began with
+// `weights`, or with the initial ones if there are none. In bf16 it also
 // trains one rank on the same samples, with the same backend and options except the world size.
-Parity measure_parity(double loss, const std::map<std::string, std::vector<double>>& gradients,
-                      const Training& training, const std::vector<TokenSample>& samples,
-                      const std::string& backend, const BackendOptions& options) {
+Parity measure_parity(double loss, const Matrices& gradients, const Matrices& weights,
+                      const std::optional<Checkpoint>& resumed, const Training& training,
+                      const std::vector<TokenSample>& samples, const std::string& backend,
+                      const BackendOptions& options) {
   std::vector<reference::Sample> plain;
   for (const TokenSample& sample : samples) plain.push_back({sample.tokens, sample.targets, sample.patches});
   const auto exact = reference::loss_and_gradients(
-      training.model, reference::initial_parameters(training.model, training.initialisation), plain);
+      training.model,
+      weights.empty() ? reference::initial_parameters(training.model, training.initialisation) : weights,
+      plain);
   Parity parity{std::abs(loss / exact.loss - 1), reference::gradient_error(gradients, exact.gradients), {}};
   if (training.type == DType::bf16)
     parity.one_rank_gradient = reference::gradient_error(
-        gradients_of_one_rank(training, samples, backend, options), exact.gradients);
+        gradients_of_one_rank(training, resumed, samples, backend, options), exact.gradients);
   return parity;
 }
 
@@ -299,6 +310,7 @@ class MeasuredTraining {
         program_(program_that_fits(choice, experiment, file, options)),
         seconds_(options.emulates() ? emulated_seconds(experiment, program_) : std::vector<double>()),
         devices_(backend_options(options, training_, program_, seconds_)),
+        checkpoints_(options.checkpoints, training_, run_.warmup + run_.steps),
         backend_(open_backend(options, devices_)),
         trainer_(*backend_, program_, training_),
         data_(run_, file),
@@ -306,6 +318,9 @@ class MeasuredTraining {
     if (options.time_kernels && !trainer_.time_kernels(false))
       throw InputError("", "--time-kernels", options.backend + " does not time kernels one by one",
                        "leave it out");
+    if (backend_->processes().is_root()) checkpoints_.check_folders();
+    if (checkpoints_.resumed()) checkpoints_.resumed()->restore(trainer_);
+    data_.skip(checkpoints_.progress().samples);
     measured_ = describe(*backend_, run_, options);
     if (options.emulates())
       predicted_ = predict_emulated(experiment, program_, seconds_, options, training_.grid);
@@ -319,11 +334,14 @@ class MeasuredTraining {
                   std::to_string(run_.warmup + run_.steps));
       if (i == run_.warmup) begin_timed_steps();
       const std::vector<TokenSample> samples = data_.next(samples_of_step());
+      const bool compares = i == 0 && run_.parity;
+      const Matrices before = compares && checkpoints_.resumed() ? trainer_.weights() : Matrices{};
       last_ = timed ? disturbed_.take([&] { return step(samples); }) : step(samples);
       if (!options_.replay && !options_.emulates())  // whose values are meaningless
         share_.losses.push_back(last_.loss);
-      if (i == 0 && run_.parity) compare_with_reference(samples);
+      if (compares) compare_with_reference(samples, before);
       if (timed) share_.step_times_s.push_back(last_.step_s);
+      checkpoints_.step_done(trainer_, samples_of_step(), backend_->processes().is_root());
       stepped();
     }
     trainer_.finish();
@@ -393,13 +411,15 @@ class MeasuredTraining {
                                   timed_s_ * static_cast<double>(backend_->ranks().size()));
   }
 
-  void compare_with_reference(const std::vector<TokenSample>& samples) {
+  // `before`: the weights with which the step began, if they were not the initial ones.
+  void compare_with_reference(const std::vector<TokenSample>& samples, const Matrices& before) {
     begin_phase(program_.schedule.name + ": comparing with one rank");
     const double loss = sum_of_all(backend_->processes(), last_.loss);
     const auto gradients = trainer_.gradients();
     const RunGuard::Work work(backend_->guard());  // the other processes wait for this one
     if (backend_->processes().is_root())
-      measured_.parity = measure_parity(loss, gradients, training_, samples, options_.backend, devices_);
+      measured_.parity = measure_parity(loss, gradients, before, checkpoints_.resumed(), training_, samples,
+                                        options_.backend, devices_);
   }
 
   Timeline timeline_of_share() {
@@ -431,6 +451,7 @@ class MeasuredTraining {
   const Program program_;
   const std::vector<double> seconds_;  // emulated: of each op
   const BackendOptions devices_;
+  TrainingCheckpoints checkpoints_;
   const std::unique_ptr<Backend> backend_;
   Trainer trainer_;
   Data data_;

@@ -24,11 +24,18 @@ struct ReplayChoice {
   double late_s = 0;        // Replay::late_s
 };
 
+/// Checkpoints of a run (lib/stp/checkpoint).
+struct CheckpointOptions {
+  std::string save, resume;  // folders; "": none
+  int every = 0;             // steps between two; 0: only after the last step
+};
+
 /// Options of a run. The experiment gives the world's size.
 struct DeviceOptions : BackendOptions {
   std::string backend = {};
   bool time_kernels = false;  // time them in further steps
   std::optional<ReplayChoice> replay = {};
+  CheckpointOptions checkpoints = {};
   Processes* processes = nullptr;  // of the run; null: this process has all ranks
   std::optional<Fault> fault = {};
 

@@ -143,6 +143,23 @@ class Run(CommandLine):
         self.write(odd, "odd.json")
         self.refused(["run", self.write(changed(vision, model="odd.json")), "--backend", "cpu"], "heads of 3 elements in its vision encoder", "use an even")
 
+    def test_training_goes_on_from_a_checkpoint(self):
+        scenario = self.write(changed(RUN, run={"type": "float64", "steps": 3, "parity": True}, schedules=["stp"], microbatches=4))
+        run = lambda *arguments: self.succeed("run", scenario, "--backend", "cpu", *arguments)
+        run("--save", "whole", "--every", 2)
+        self.assertEqual(sorted(path.name for path in (self.folder / "whole").iterdir()), ["step-2", "step-3"])
+        said = run("--save", "rest", "--resume", "whole/step-2", "--set", "run.steps=1").stdout
+        self.assertIn("parity: 1 of 1 cases equal one rank", said)
+        for name in ("model", "optimizer"):
+            files = [(self.folder / folder / "step-3" / f"{name}.safetensors").read_bytes() for folder in ("whole", "rest")]
+            self.assertEqual(files[0], files[1])
+        again = ["run", scenario, "--backend", "cpu", "--save", "rest"]
+        self.refused(again, "rest/step-3", "exists")
+        self.refused([*again, "--set", 'schedules=["stp", "zb-v"]'], "--save", "2 rows")
+        self.refused(["run", scenario, "--backend", "cpu", "--resume", "rest", "--set", "model=bytes"], "rest/step-3/model.safetensors", "embed_tokens")
+        (self.folder / "rest/step-3/optimizer.safetensors").write_bytes(files[1][:-1])
+        self.refused(["run", scenario, "--backend", "cpu", "--resume", "rest"], "rest/step-3/optimizer.safetensors", "data_offsets")
+
     def test_a_file_is_a_schedule_too(self):
         made = self.run_stp("schedule", "zb-v", "--pp", "2", "--microbatches", "4", "--format", "json")
         self.write(made.stdout, "order.json")
@@ -207,6 +224,7 @@ class Run(CommandLine):
             ({"microbatches": 1 << 13, "microbatch_size": 1 << 20}, ["microbatches", "microbatch_size", "limit"]),
             ({"microbatches": 1 << 12, "microbatch_size": 1 << 20, "seq": 1 << 24, "parallel": {"pp": 1, "dp": 256}}, ["microbatches", "limit"]),
             ({"model": "gpt-22b"}, ["model", "megatron-gpt", "qwen2"]),
+            ({"model": "nemotron4-15b", "parallel": {"pp": 2}}, ["model", "norm", "none or qkv"]),
             ({"parallel": {"pp": 2, "tp": 3}}, ["parallel.tp", "does not divide"]),
             ({"parallel": {"pp": 8, "tp": 4, "dp": 16}}, ["parallel", "256"]),
             ({"cluster": "a800"}, ["cluster", "is not a known field"]),

@@ -335,7 +335,26 @@ void expect_weights_follow(const std::string& schedule, int dp, const Variant& v
   EXPECT_LE(gradient_error(run.trainer.weights(), plain.weights()), 1e-8);
 }
 
-TEST(Training, WeightsFollowTheReference) { expect_weights_follow("stp", 2, {}); }
+// Llama's.
+const ModelVariant kWithoutBiases{.biases = Biases::none};
+TEST(Parity, ModelsWithoutBiases) {
+  for (const char* schedule : {"stp", "zb-v", "1f1b"})
+    for (const int tp : {1, 2})
+      for (const bool sequence_parallel : {false, true}) {
+        const Recompute recompute{.qkv = sequence_parallel, .mlp = sequence_parallel};
+        expect_step(
+            {schedule, tp, 1, 2, 4}, DType::f64,
+            {.sequence_parallel = sequence_parallel, .recompute = recompute, .model = kWithoutBiases});
+        expect_step({schedule, tp, 2, 2, 4}, DType::f64,
+                    {.zero = true, .context_parallel = tp, .model = kWithoutBiases});
+      }
+  expect_step({"stp", 2, 1, 2, 4}, DType::bf16, {.model = kWithoutBiases});
+}
+
+TEST(Training, WeightsFollowTheReference) {
+  expect_weights_follow("stp", 2, {});
+  expect_weights_follow("stp", 2, {.model = kWithoutBiases});
+}
 
 TEST(Training, WeightsOfAVisionEncoderFollowTheReference) {
   for (const char* schedule : {"stp", "zb-v", "1f1b-i", "dualpipev"})

@@ -81,6 +81,7 @@ struct Variant {
   BraidPolicy braid = BraidPolicy::static_merge;
   int vision_layers = 0;
   double bucket_size = 0;  // in units, of the first chunk; 0: there is one
+  ModelVariant model = {};
 };
 /// Braids in another order than the static one, as times may ask for.
 inline std::vector<Variant> with_other_braids() {
@@ -189,7 +190,8 @@ inline std::string to_string(const Variant& variant) {
          (variant.offload > 0 ? " offload " + std::to_string(variant.offload) + " of " +
                                     std::to_string(variant.offload_chunks)
                               : "") +
-         (variant.bucket_size > 0 ? " bucket size " + std::to_string(variant.bucket_size) : "");
+         (variant.bucket_size > 0 ? " bucket size " + std::to_string(variant.bucket_size) : "") +
+         (variant.model == ModelVariant{} ? "" : " a variant of the model");
 }
 
 /// Buckets of one unit and of two, with what users combine them with; for two or more replicas.
@@ -276,6 +278,7 @@ inline std::vector<Variant> post_validated() {
 /// How `training` divides the samples of a step into the microbatches of such a program, and the vision
 /// encoder that stands before its model; and as many heads of keys as are exchanged.
 inline void divide_samples(Training& training, const Variant& variant) {
+  training.model.variant = variant.model;
   if (variant.cp_method == CpMethod::all_to_all && training.grid.tp * training.grid.cp > 4)
     training.model.kv_heads = 8;
   if (variant.vision_layers > 0) {

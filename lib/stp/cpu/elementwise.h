@@ -262,7 +262,7 @@ void rotate_all(const AttentionShape& shape, double theta, T* qkv, const T* bias
 
 template <typename T>
 void compute(const kernel::BiasRopeForward& k) {
-  rotate_all<T>(k.shape, k.theta, InOut<T>(k.qkv), In<T>(k.bias), 1);
+  rotate_all<T>(k.shape, k.theta, InOut<T>(k.qkv), InIfAny<T>(k.bias), 1);
 }
 
 template <typename T>

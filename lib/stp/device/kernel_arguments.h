@@ -212,8 +212,8 @@ struct LayerNormBackward {
 
 // Between the linear layers of a unit.
 
-/// Adds bias (one row) to qkv, then rotates q and k in place by their position in the sequence: pairs (i, i +
-/// d/2) by the angle position · theta^(−2i/d), as Qwen2 does.
+/// Adds bias (one row, or empty) to qkv, then rotates q and k in place by their position in the sequence:
+/// pairs (i, i + d/2) by the angle position · theta^(−2i/d), as Qwen2 does.
 struct BiasRopeForward {
   static constexpr auto name = "bias_rope_forward";
   AttentionShape shape;
@@ -223,9 +223,8 @@ struct BiasRopeForward {
   [[nodiscard]] DType type() const { return qkv.type; }
   void check() const {
     expect_heads(name, shape, true);
-    expect(name, qkv,
-           {{"bias", bias, 1, shape.qkv_columns(), qkv.type},
-            {"qkv", qkv, shape.tokens(), shape.qkv_columns(), qkv.type}});
+    expect(name, qkv, {{"qkv", qkv, shape.tokens(), shape.qkv_columns(), qkv.type}});
+    if (bias) expect(name, qkv, {{"bias", bias, 1, shape.qkv_columns(), qkv.type}});
   }
 };
 

@@ -2,14 +2,11 @@
 
 #include <algorithm>
 
-#include "stp/model/parameters.h"
-
 namespace stp {
 namespace {
 
 using Kind = ComponentKind;
 using Type = Kept::Type;
-using Bias = TrainedWeights::Bias;
 using enum UnitPart;
 using enum UnitPass;
 
@@ -38,29 +35,19 @@ constexpr Kept kActivation[] = {{Saved::activation, Width::ffn, W_early}};
 constexpr Kept kLoss[] = {{Saved::softmax_fp32, Width::vocabulary, I, Type::fp32_at_least}};
 constexpr Kept kPatches[] = {{Saved::patches, Width::patch, W_late}};
 
-template <typename Parameter>
-constexpr TrainedWeights linear(Saved input, Width input_width, Saved gradient, UnitPass pass, Bias bias,
-                                Parameter parameter, Parameter bias_parameter) {
-  return {input,
-          input_width,
-          gradient,
-          pass,
-          bias,
-          static_cast<uint8_t>(parameter),
-          static_cast<uint8_t>(bias_parameter)};
-}
-constexpr auto kQkvWeights = linear(Saved::norm_output, Width::hidden, Saved::inner_gradient, W_late,
-                                    Bias::all, AttnParameter::qkv, AttnParameter::qkv_bias);
-constexpr auto kProjection = linear(Saved::attention_output, Width::q, Saved::output_gradient, W_early,
-                                    Bias::encoder, AttnParameter::projection, AttnParameter::projection_bias);
-constexpr auto kFc1Weights = linear(Saved::norm_output, Width::hidden, Saved::inner_gradient, W_late,
-                                    Bias::encoder, MlpParameter::gate_up, MlpParameter::fc1_bias);
-constexpr auto kFc2Weights = linear(Saved::activation, Width::ffn, Saved::output_gradient, W_early,
-                                    Bias::encoder, MlpParameter::down, MlpParameter::fc2_bias);
-constexpr auto kVocabulary = linear(Saved::norm_output, Width::hidden, Saved::logits_gradient, W_late,
-                                    Bias::none, HeadParameter::projection, HeadParameter{});
-constexpr TrainedWeights kPatchWeights{Saved::patches, Width::patch, {}, W_late, Bias::none, 0, 0};
-constexpr TrainedWeights kTable{{}, Width::vocabulary, Saved::output_gradient, W_late, Bias::none, 0, 0};
+constexpr TrainedWeights kQkvWeights{Saved::norm_output, Width::hidden, Saved::inner_gradient, W_late,
+                                     Biases::qkv,        Role::first};
+constexpr TrainedWeights kProjection{
+    Saved::attention_output, Width::q, Saved::output_gradient, W_early, Biases::all, Role::second};
+constexpr TrainedWeights kFc1Weights{Saved::norm_output, Width::hidden, Saved::inner_gradient, W_late,
+                                     Biases::all,        Role::first};
+constexpr TrainedWeights kFc2Weights{Saved::activation, Width::ffn,  Saved::output_gradient,
+                                     W_early,           Biases::all, Role::second};
+constexpr TrainedWeights kVocabulary{Saved::norm_output, Width::hidden, Saved::logits_gradient, W_late,
+                                     Biases::none,       Role::first};
+constexpr TrainedWeights kPatchWeights{Saved::patches, Width::patch, {}, W_late, Biases::none, Role::first};
+constexpr TrainedWeights kTable{{},     Width::vocabulary, Saved::output_gradient,
+                                W_late, Biases::none,      Role::first};
 
 constexpr Component kAttention[] = {
     {Kind::norm, before, Width::own_hidden, &Recompute::norm, kNorm},

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 
+#include "stp/model/parameters.h"
 #include "stp/model/work.h"
 
 namespace stp {
@@ -64,11 +65,12 @@ struct TrainedWeights {
   Width input_width;              // with the component's width, the size of the GEMM
   std::optional<Saved> gradient;  // the output's gradient, made by I; none: the unit's own, unchanged
   UnitPass pass;                  // the pass that makes their gradient
-  enum class Bias : uint8_t { none, encoder, all } bias;  // encoder: only in a vision encoder
-  uint8_t parameter, bias_parameter;                      // places in unit_parameters()
+  Biases bias;                    // the models that have its bias: none, those of qkv and all, or of all
+  Role role;                      // Role::first or Role::second
 
+  [[nodiscard]] Role bias_role() const { return role == Role::first ? Role::first_bias : Role::second_bias; }
   [[nodiscard]] bool has_bias(const ModelConfig& model) const {
-    return bias == Bias::all || (bias == Bias::encoder && model.family == Family::vit);
+    return bias != Biases::none && model.biases() >= bias;
   }
 };
 

@@ -46,13 +46,14 @@ TEST(Components, NameTheParametersOfTheirPasses) {
     for (const Component& component : components(unit)) {
       if (component.weights == nullptr) continue;
       const TrainedWeights& weights = *component.weights;
-      const auto expect = [&](size_t place, bool vector) {
-        ASSERT_LT(place, parameters.size()) << to_string(unit);
-        EXPECT_EQ(parameters[place].gradient_by, weights.pass) << to_string(unit);
-        EXPECT_EQ(parameters[place].vector(), vector) << to_string(unit);
+      const auto expect = [&](Role role, bool vector) {
+        const auto found = std::ranges::find(parameters, role, &Parameter::role);
+        ASSERT_NE(found, parameters.end()) << to_string(unit);
+        EXPECT_EQ(found->gradient_by, weights.pass) << to_string(unit);
+        EXPECT_EQ(found->vector(), vector) << to_string(unit);
       };
-      expect(weights.parameter, false);
-      if (weights.has_bias(is_vision(unit) ? encoder : config)) expect(weights.bias_parameter, true);
+      expect(weights.role, false);
+      if (weights.has_bias(is_vision(unit) ? encoder : config)) expect(weights.bias_role(), true);
     }
   }
 }

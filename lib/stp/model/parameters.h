@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -30,10 +31,14 @@ struct ParameterPart {
   }
 };
 
+/// What a parameter is in its unit: of the norm, or of the first or second linear layer. A table is a first.
+enum class Role : uint8_t { norm, norm_bias, first, first_bias, second, second_bias };
+
 /// One tensor of a rank: the shards of its parts, concatenated by rows (q, k and v; gate and up).
 struct Parameter {
   std::vector<ParameterPart> parts;
   UnitPass gradient_by;  // the pass that makes its gradient: I (norms), W_early or W_late
+  Role role;
 
   [[nodiscard]] int64_t local_rows(int tp) const;
   [[nodiscard]] int64_t columns(int tp) const { return parts[0].local_columns(tp); }
@@ -42,18 +47,16 @@ struct Parameter {
   [[nodiscard]] bool partial_gradient() const { return parts[0].split == Split::none; }
 };
 
-/// Each unit's parameters, in this order. attn: norm gain, QKV weight, QKV bias, projection. mlp: norm gain,
-/// gate and up, down. head: norm gain, projection onto the vocabulary. embedding: its table. vision_attn,
-/// vision_mlp and merger: the same with fc1 for gate and up and fc2 for down, then the linear layers' biases,
-/// then the norm's bias. patches: one matrix.
-enum class AttnParameter : uint8_t { norm, qkv, qkv_bias, projection, projection_bias };
-enum class MlpParameter : uint8_t { norm, gate_up, down, fc1_bias, fc2_bias };
-enum class HeadParameter : uint8_t { norm, projection };
+/// Each unit's parameters. attn: norm, q, k and v, projection. mlp: norm, gate and up, down. head: norm,
+/// projection onto the vocabulary. embedding: its table. vision_attn, vision_mlp and merger: the same with
+/// fc1 for gate and up and fc2 for down. patches: one matrix. Which have biases says the model.
 std::vector<Parameter> unit_parameters(const ModelConfig& model, Unit unit);
 
 /// "layers.3.attn.q.weight" or "vision.layers.3.attn.q.weight". `layer` counts over the whole language model
 /// or encoder; −1 for units outside layers.
 std::string parameter_name(const ParameterPart& part, int layer);
+/// All parameters of a model, by parameter_name().
+std::map<std::string, ParameterPart> model_parameters(const ModelConfig& model);
 
 /// Initial weights: normal. An element depends only on seed, name and position, so a rank makes its shard
 /// without the full matrix. Norm gains are 1 + gain_deviation · normal.

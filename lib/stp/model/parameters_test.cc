@@ -11,7 +11,7 @@ namespace {
 
 // As many as the runtime's tensors have; but the last norm, which no count of the head's has.
 TEST(Buckets, CountTheParametersOfUnits) {
-  for (const char* name : {"llm-12.1b", "mllm-14.9b"}) {
+  for (const char* name : {"llm-12.1b", "llama3-8b", "mllm-14.9b"}) {
     const ModelConfig config = model(name);
     for (const Unit unit : kUnits) {
       int64_t elements = 0;

@@ -123,13 +123,15 @@ class SampleRun {
     return parameters_.at(name(layer, part));
   }
 
+  [[nodiscard]] bool has_biases() const { return model_.biases() == Biases::qkv; }
+
   Matrix attn_forward(int layer, const Matrix& x) {
     Layer& l = layers_[layer];
     l.attn_input = x;
     l.attn_normed = rms_norm(x, weight(layer, "attn.norm.gain"), model_.norm_epsilon);
     const auto project = [&](const char* w, const char* b, int64_t out) {
       Matrix y = linear(l.attn_normed, weight(layer, w), h_, out);
-      add_bias(weight(layer, b), y);
+      if (has_biases()) add_bias(weight(layer, b), y);
       return y;
     };
     l.q = project("attn.q.weight", "attn.q.bias", q_);
@@ -151,7 +153,7 @@ class SampleRun {
     rotate(dq, heads_.q, heads_.dim, model_.rope_theta, -1);
     rotate(dk, heads_.kv, heads_.dim, model_.rope_theta, -1);
     const auto project_backward = [&](const Matrix& dout, const char* w, const char* b, int64_t out) {
-      add_bias_gradient(dout, gradient(b));
+      if (has_biases()) add_bias_gradient(dout, gradient(b));
       return linear_backward(dout, l.attn_normed, weight(layer, w), h_, out, gradient(w));
     };
     Matrix dnormed = project_backward(dq, "attn.q.weight", "attn.q.bias", q_);
@@ -215,20 +217,10 @@ double norm(const std::vector<double>& values) {
 
 Parameters initial_parameters(const ModelConfig& model, const Initialisation& initialisation) {
   Parameters parameters;
-  const auto add = [&](const Parameter& parameter, int layer) {
-    for (const ParameterPart& part : parameter.parts) {
-      const std::string name = parameter_name(part, layer);
-      Matrix& values = parameters[name];
-      values.resize(static_cast<size_t>(part.rows * part.columns));
-      initial_values(initialisation, name, 0, part.rows, 0, part.columns, values.data());
-    }
-  };
-  for (const Unit unit : kUnits) {
-    const int layers = is_vision(unit) ? model.vision.layers : model.layers;
-    for (const Parameter& parameter : unit_parameters(model, unit)) {
-      if (!is_of_layer(unit)) add(parameter, -1);
-      for (int layer = 0; is_of_layer(unit) && layer < layers; ++layer) add(parameter, layer);
-    }
+  for (const auto& [name, part] : model_parameters(model)) {
+    Matrix& values = parameters[name];
+    values.resize(static_cast<size_t>(part.rows * part.columns));
+    initial_values(initialisation, name, 0, part.rows, 0, part.columns, values.data());
   }
   return parameters;
 }

@@ -113,12 +113,8 @@ BucketState make_bucket(Device& device, Stream& stream, const Training& training
     state->gradient = bucket.gradients.part(state->begin, rows, columns);
     std::vector<double> values = initial_shard(training, *state, tp_index);
     upload_doubles(device, stream, state->weight, values);
-    if (training.type != DType::bf16) continue;
-    const int64_t begin = std::max(state->begin, bucket.share_begin);
-    const int64_t end = std::min(state->begin + rows * columns, bucket.share_begin + own);
-    if (begin >= end) continue;
-    std::rotate(values.begin(), values.begin() + (begin - state->begin) % values.size(), values.end());
-    upload_doubles(device, stream, bucket.master.part(begin - bucket.share_begin, 1, end - begin), values);
+    if (training.type == DType::bf16)
+      upload_share(device, stream, bucket, bucket.master, *state, std::move(values));
   }
   return bucket;
 }
@@ -166,6 +162,17 @@ void release_chunk(Device& device, Stream& stream, ChunkState& chunk) {
       device.release(stream, *tensor);
     for (auto& [changed, copy] : bucket.undo) device.release(stream, copy);
   }
+}
+
+void upload_share(Device& device, Stream& stream, const BucketState& bucket, const Tensor& shared,
+                  const ParameterState& state, std::vector<double> values) {
+  const int64_t begin = std::max(state.begin, bucket.share_begin);
+  const int64_t end =
+      std::min(state.begin + state.weight.elements(), bucket.share_begin + bucket.share_size());
+  if (begin >= end) return;
+  std::rotate(values.begin(), values.begin() + (begin - state.begin) % std::ssize(values), values.end());
+  values.resize(std::min<size_t>(values.size(), end - begin));
+  upload_doubles(device, stream, shared.part(begin - bucket.share_begin, 1, end - begin), values);
 }
 
 std::vector<double> download_doubles(Device& device, Stream& stream, const Tensor& tensor) {

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <span>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,13 @@ struct ParameterState {
   Tensor weight, gradient;
   int bucket;  // index in the chunk
 };
+
+/// That of a unit's parameters with this role.
+inline const ParameterState& with_role(const std::vector<ParameterState>& parameters, Role role) {
+  for (const ParameterState& state : parameters)
+    if (state.parameter.role == role) return state;
+  throw std::logic_error("a unit lacks a parameter");
+}
 
 /// Parameters whose gradients are reduced together: they lie in buffers, one after the other, so that a
 /// reduction or an optimizer step is one call.
@@ -78,6 +86,10 @@ void release_chunk(Device& device, Stream& stream, ChunkState& chunk);
 /// values if there are fewer than elements. For set-up and inspection, not for steps.
 std::vector<double> download_doubles(Device& device, Stream& stream, const Tensor& tensor);
 void upload_doubles(Device& device, Stream& stream, const Tensor& tensor, const std::vector<double>& values);
+/// Uploads those of a parameter's values that belong to this replica's share; `shared` holds the bucket's
+/// share. Values repeat if there are fewer than elements.
+void upload_share(Device& device, Stream& stream, const BucketState& bucket, const Tensor& shared,
+                  const ParameterState& state, std::vector<double> values);
 
 /// Calls place(part, first_row, rows, first_column, columns, offset) for each part of a parameter that place
 /// `tp_index` of `tp` holds: the block in the full matrix, and its offset in the rank's own tensor.

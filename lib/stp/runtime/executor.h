@@ -50,6 +50,8 @@ class Executor {
   void finish_step();
   /// With post-validation, checks the latest step, as the next step would. Throws NotFinite if it was undone.
   void settle();
+  /// Before the first step: the optimizer has made so many.
+  void restore_updates(int updates) { updates_ = updates; }
 
   [[nodiscard]] const std::vector<std::unique_ptr<RankState>>& ranks() const { return ranks_; }
   /// The times of the rank's ops, in absolute seconds. Call after finish_step(), if times are recorded.

@@ -4,7 +4,7 @@ namespace stp {
 namespace {
 
 const ParameterState& projection(const RankState& rank, const Op& op) {
-  return rank.parameters(op)[static_cast<size_t>(HeadParameter::projection)];
+  return with_role(rank.parameters(op), Role::first);
 }
 
 // The first entry of the vocabulary that the rank holds.

@@ -10,6 +10,23 @@
 #include "stp/runtime/matrix_shard.h"
 
 namespace stp {
+namespace {
+
+Tensor BucketState::*tensor_of(Trained which) {
+  switch (which) {
+    case Trained::weights:
+      return &BucketState::weights;
+    case Trained::masters:
+      return &BucketState::master;
+    case Trained::first_moments:
+      return &BucketState::first_moment;
+    case Trained::second_moments:
+      return &BucketState::second_moment;
+  }
+  return nullptr;
+}
+
+}  // namespace
 
 struct Trainer::State {
   Backend& backend;
@@ -31,7 +48,7 @@ struct Trainer::State {
     if (backend.guard().failed()) throw std::runtime_error(backend.guard().failure());
   }
 
-  std::map<std::string, std::vector<double>> gather(Tensor BucketState::*which) {
+  Matrices gather(Tensor BucketState::*which) {
     Matrices whole;
     std::vector<MatrixShard> shards;
     executor->visit_whole(
@@ -165,23 +182,48 @@ void Trainer::note_times(StepResult& result) const {
       time = {std::max(0.0, time.start - first), std::max(0.0, time.end - first)};
 }
 
-std::map<std::string, std::vector<double>> Trainer::gradients() {
-  return state_->gather(&BucketState::gradients);
-}
+Matrices Trainer::gradients() { return state_->gather(&BucketState::gradients); }
 
 void Trainer::finish() {
   state_->run([&] { state_->executor->settle(); });
 }
 
-std::map<std::string, std::vector<double>> Trainer::weights() {
+Matrices Trainer::trained(Trained which) {
   finish();
-  return state_->gather(&BucketState::weights);
+  return state_->gather(tensor_of(which));
 }
 
-std::map<std::string, std::vector<double>> Trainer::masters() {
-  finish();
-  return state_->gather(&BucketState::master);
+void Trainer::restore(Trained which, const ReadShard& read) {
+  const int tp = state_->training.grid.tp;
+  for (const auto& rank : state_->executor->ranks()) {
+    for (ChunkState& chunk : rank->chunks)
+      for (const ParameterState* state : chunk.all()) {
+        std::vector<double> values(static_cast<size_t>(state->weight.elements()));
+        for_each_block(state->parameter, tp, rank->place.tp,
+                       [&](const ParameterPart& part, int64_t first_row, int64_t rows, int64_t first_column,
+                           int64_t columns, int64_t offset) {
+                         MatrixShard shard{parameter_name(part, state->layer),
+                                           part.rows,
+                                           part.columns,
+                                           first_row,
+                                           rows,
+                                           first_column,
+                                           columns,
+                                           {}};
+                         shard.values.resize(static_cast<size_t>(rows * columns));
+                         read(shard);
+                         std::ranges::copy(shard.values, values.begin() + offset);
+                       });
+        if (which == Trained::weights) upload_doubles(rank->device, *rank->compute, state->weight, values);
+        const BucketState& bucket = chunk.buckets[state->bucket];
+        const Trained shared = which == Trained::weights ? Trained::masters : which;
+        upload_share(rank->device, *rank->compute, bucket, bucket.*tensor_of(shared), *state, values);
+      }
+    rank->device.synchronize();
+  }
 }
+
+void Trainer::restore_updates(int updates) { state_->executor->restore_updates(updates); }
 
 std::vector<RankUse> Trainer::use() {
   std::vector<RankUse> uses;

@@ -1,6 +1,7 @@
 // Trains a model with a Program, on the ranks of a backend that this process drives.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -10,6 +11,7 @@
 #include "stp/device/backend.h"
 #include "stp/emulation/emulated_group.h"
 #include "stp/program/program.h"
+#include "stp/runtime/matrix_shard.h"
 #include "stp/runtime/training.h"
 
 namespace stp {
@@ -36,6 +38,11 @@ struct RankUse {
   std::optional<double> share_in_graphs;  // Device::share_in_graphs()
 };
 
+/// What training changes. `masters` differ from `weights` only in bf16.
+enum class Trained { weights, masters, first_moments, second_moments };
+/// Sets the values of a block of a matrix.
+using ReadShard = std::function<void(MatrixShard& shard)>;
+
 class Trainer {
  public:
   /// `program` must hold an optimizer op per rank, and gradient reductions if the grid has dp > 1. InputError
@@ -52,11 +59,17 @@ class Trainer {
   void finish();
 
   /// Full matrices, by parameter_name(): the latest step's gradients (before clipping), the weights that
-  /// passes read, and the optimizer's master weights (different only in bf16). All processes of a run must
-  /// call these functions; process 0 gets the matrices, the others get nothing.
-  [[nodiscard]] std::map<std::string, std::vector<double>> gradients();
-  [[nodiscard]] std::map<std::string, std::vector<double>> weights();
-  [[nodiscard]] std::map<std::string, std::vector<double>> masters();
+  /// passes read, and the optimizer's state. All processes of a run must call these functions; process 0 gets
+  /// the matrices, the others get nothing.
+  [[nodiscard]] Matrices gradients();
+  [[nodiscard]] Matrices trained(Trained which);
+  [[nodiscard]] Matrices weights() { return trained(Trained::weights); }
+  [[nodiscard]] Matrices masters() { return trained(Trained::masters); }
+  /// Before the first step: replaces initial values, of each rank of this process. Weights replace masters,
+  /// too.
+  void restore(Trained which, const ReadShard& read);
+  /// Before the first step: `updates` optimizer steps were made.
+  void restore_updates(int updates);
   /// The use of every rank of this process.
   [[nodiscard]] std::vector<RankUse> use();
   /// Calls over emulated links (lib/stp/emulation) since the last call of this function, summed over this

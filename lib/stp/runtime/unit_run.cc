@@ -108,10 +108,11 @@ void UnitRun::forward(const Component& component, const Step& step, MemoryKind k
       break;
     case ComponentKind::rotary:
       if (step.last)
-        kernels_.issue(stream_, kernel::BiasRopeForward{.shape = context_.attention_shape(),
-                                                        .theta = context_.training.model.rope_theta,
-                                                        .bias = bias(first_linear()).weight,
-                                                        .qkv = saved_[Saved::qkv]});
+        kernels_.issue(stream_, kernel::BiasRopeForward{
+                                    .shape = context_.attention_shape(),
+                                    .theta = context_.training.model.rope_theta,
+                                    .bias = has_bias(first_linear()) ? bias(first_linear()).weight : Tensor{},
+                                    .qkv = saved_[Saved::qkv]});
       break;
     case ComponentKind::core:
       core_forward(step.index, kind);
@@ -210,7 +211,7 @@ void UnitRun::make_output_columns(const Component& linear) {
 
 // Makes this rank's summand, which is zero for negative tokens.
 void UnitRun::lookup_forward() {
-  const Tensor& table = parameters_.front().weight;
+  const Tensor& table = with_role(parameters_, Role::first).weight;
   output_ = make(MemoryKind::working, table.columns);
   kernels_.issue(stream_, kernel::EmbeddingForward{.tokens = rank_.tokens[op_.microbatch],
                                                    .table = table,
@@ -467,7 +468,7 @@ void UnitRun::linear_gradient(const Component& linear, Tensor& out_gradient) {
 
 // B of the embedding continues with the rows of the gradient that belong to images.
 void UnitRun::table_gradient(Tensor& out_gradient) {
-  const ParameterState& table = parameters_.front();
+  const ParameterState& table = with_role(parameters_, Role::first);
   if (op_.output != kNoValue) rank_.values[op_.output] = image_rows(context_, out_gradient);
   kernels_.issue(stream_, kernel::EmbeddingBackward{.tokens = rank_.tokens[op_.microbatch],
                                                     .out_gradient = out_gradient,

@@ -36,10 +36,10 @@ class UnitRun {
     return op_.part == UnitPart::whole || component.part_of(pass, context_.division()) == op_.part;
   }
   [[nodiscard]] const ParameterState& weight(const Component& linear) const {
-    return parameters_[linear.weights->parameter];
+    return with_role(parameters_, linear.weights->role);
   }
   [[nodiscard]] const ParameterState& bias(const Component& linear) const {
-    return parameters_[linear.weights->bias_parameter];
+    return with_role(parameters_, linear.weights->bias_role());
   }
   [[nodiscard]] bool has_bias(const Component& linear) const {
     return linear.weights->has_bias(context_.training.model);

@@ -5,10 +5,11 @@
 namespace stp {
 namespace {
 
-// A unit's norm comes first; its bias, if it has one, last.
-const ParameterState& norm_of(const std::vector<ParameterState>& parameters) { return parameters.front(); }
+const ParameterState& norm_of(const std::vector<ParameterState>& parameters) {
+  return with_role(parameters, Role::norm);
+}
 const ParameterState& norm_bias_of(const std::vector<ParameterState>& parameters) {
-  return parameters.back();
+  return with_role(parameters, Role::norm_bias);
 }
 
 bool is_layer_norm(const UnitContext& context) { return context.training.model.family == Family::vit; }

@@ -1,0 +1,208 @@
+#include "stp/checkpoint/checkpoint.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "stp/base/json_input.h"
+#include "stp/model/hugging_face_names.h"
+
+namespace stp {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr const char* kStep = "step-";
+constexpr const char* kProgress = "training.json";
+constexpr const char* kIndexSuffix = ".safetensors.index.json";
+constexpr std::pair<const char*, Trained> kStates[] = {{"first_moment.", Trained::first_moments},
+                                                       {"second_moment.", Trained::second_moments},
+                                                       {"master.", Trained::masters}};
+
+// The number behind "step-", or −1.
+int number_of(const std::string& name) {
+  int number = -1;
+  if (!name.starts_with(kStep)) return -1;
+  const char *const begin = name.data() + std::string(kStep).size(), *const end = name.data() + name.size();
+  const auto [last, error] = std::from_chars(begin, end, number);
+  return error == std::errc() && last == end ? number : -1;
+}
+
+std::string last_step_in(const std::string& folder) {
+  std::error_code ignored;
+  int last = -1;
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    last = std::max(last, number_of(entry.path().filename().string()));
+  return last < 0 ? folder : (fs::path(folder) / checkpoint_name(last)).string();
+}
+
+// What a file of Hugging Face's may have beside parameters: constants of old versions' modules.
+bool is_constant(const std::string& name) { return name.ends_with(".rotary_emb.inv_freq"); }
+
+void write_json(const fs::path& path, const json& value) {
+  std::ofstream file(path);
+  file << value.dump(2) << "\n";
+  file.close();
+  if (!file)
+    throw std::runtime_error(path.string() + ": could not be written completely (is the disk full?)");
+}
+
+// Writes tensors to `stem`.safetensors, or to several and their index.
+void write_tensors(const fs::path& folder, const std::string& stem, DType type,
+                   std::vector<NamedTensor> tensors, int64_t largest) {
+  std::vector<std::vector<NamedTensor>> files(1);
+  int64_t in_file = 0, in_all = 0;
+  for (NamedTensor& tensor : tensors) {
+    const auto bytes = static_cast<int64_t>(tensor.values.size() * bytes_of(type));
+    if (in_file + bytes > largest && !files.back().empty()) {
+      files.emplace_back();
+      in_file = 0;
+    }
+    in_file += bytes;
+    in_all += bytes;
+    files.back().push_back(std::move(tensor));
+  }
+  if (files.size() == 1) return write_safetensors(folder / (stem + ".safetensors"), type, files.front());
+  json index{{"metadata", {{"total_size", in_all}}}};
+  for (size_t i = 0; i < files.size(); ++i) {
+    char name[64];
+    std::snprintf(name, sizeof name, "-%05zu-of-%05zu.safetensors", i + 1, files.size());
+    write_safetensors(folder / (stem + name), type, files[i]);
+    for (const NamedTensor& tensor : files[i]) index["weight_map"][tensor.name] = stem + name;
+  }
+  write_json(folder / (stem + kIndexSuffix), index);
+}
+
+}  // namespace
+
+std::string checkpoint_name(int updates) { return kStep + std::to_string(updates); }
+
+Checkpoint::Checkpoint(const std::string& folder, const ModelConfig& model) {
+  check_hugging_face_has(model, "--resume");
+  std::error_code ignored;
+  if (!fs::is_directory(folder, ignored))
+    throw InputError(folder, "--resume", "is not a folder", "name a checkpoint's");
+  const std::string last = last_step_in(folder);
+  model_ = read_tensors(last, "model");
+  check(model_, model, {""});
+  const fs::path progress = fs::path(last) / kProgress;
+  if (!fs::exists(progress, ignored)) return;
+  JsonInput input = JsonInput::of_file(progress);
+  progress_.updates = input.integer("updates", 0);
+  progress_.samples = static_cast<int64_t>(input.number("samples", 0, 0x1p53));
+  input.done();
+  optimizer_ = read_tensors(last, "optimizer");
+  std::vector<std::string> prefixes{"first_moment.", "second_moment."};
+  has_masters_ = std::ranges::any_of(optimizer_.file_of,
+                                     [](const auto& each) { return each.first.starts_with("master."); });
+  if (has_masters_) prefixes.emplace_back("master.");
+  check(optimizer_, model, prefixes);
+}
+
+Checkpoint::Tensors Checkpoint::read_tensors(const std::string& folder, const std::string& stem) {
+  const fs::path index = fs::path(folder) / (stem + kIndexSuffix),
+                 one = fs::path(folder) / (stem + ".safetensors");
+  std::error_code ignored;
+  Tensors tensors{index, {}, {}};
+  if (!fs::exists(index, ignored)) {
+    tensors.path = one;
+    tensors.files.emplace_back(one);
+    for (const auto& [name, tensor] : tensors.files.front().tensors()) tensors.file_of[name] = 0;
+    return tensors;
+  }
+  JsonInput input = JsonInput::of_file(index);
+  if (input.has("metadata")) input.ignore("metadata");
+  JsonInput map = input.object("weight_map");
+  std::map<std::string, size_t> files;
+  for (const std::string& name : map.keys()) {
+    const std::string file = map.string(name);
+    if (file != fs::path(file).filename() || !file.ends_with(".safetensors"))
+      throw map.error(name, "is in \"" + file + "\", which names no file beside the index", "correct it");
+    const auto [at, added] = files.try_emplace(file, tensors.files.size());
+    if (added) tensors.files.emplace_back((fs::path(folder) / file).string());
+    tensors.file_of[name] = at->second;
+    if (!tensors.files[at->second].tensors().contains(name))
+      throw map.error(name, "is not in " + file, "correct it");
+  }
+  input.done();
+  for (const SafetensorsFile& file : tensors.files)
+    for (const auto& [name, tensor] : file.tensors())
+      if (!tensors.file_of.contains(name) || tensors.files[tensors.file_of[name]].path() != file.path())
+        throw InputError(file.path(), name, "is not there by " + index.string(),
+                         "write or copy the files again");
+  return tensors;
+}
+
+void Checkpoint::check(const Tensors& tensors, const ModelConfig& model,
+                       const std::vector<std::string>& prefixes) {
+  std::set<std::string> known;
+  for (const auto& [parameter, part] : model_parameters(model))
+    for (const std::string& prefix : prefixes) {
+      const std::string name = prefix + hugging_face_name(parameter);
+      const auto found = tensors.file_of.find(name);
+      if (found == tensors.file_of.end())
+        throw InputError(tensors.path, name, "is missing, which " + model.name + " has",
+                         "use the scenario with this checkpoint's own model");
+      const SafetensorsFile& file = tensors.files[found->second];
+      const std::vector<int64_t> shape =
+          part.columns == 1 ? std::vector{part.rows} : std::vector{part.rows, part.columns};
+      if (const std::vector<int64_t>& stored = file.tensors().at(name).shape; stored != shape)
+        throw InputError(file.path(), name + ".shape",
+                         "is " + json(stored).dump() + ", but " + model.name + " has " + json(shape).dump(),
+                         "use the scenario with this checkpoint's own model");
+      known.insert(name);
+    }
+  for (const auto& [name, file] : tensors.file_of)
+    if (!known.contains(name) && !is_constant(name))
+      throw InputError(tensors.files[file].path(), name, "is no tensor of " + model.name,
+                       "use the scenario with this checkpoint's own model");
+}
+
+void Checkpoint::read(const Tensors& tensors, const std::string& prefix, MatrixShard& shard) {
+  const std::string name = prefix + hugging_face_name(shard.name);
+  const SafetensorsFile& file = tensors.files[tensors.file_of.at(name)];
+  const std::span<double> values(shard.values);
+  if (shard.columns == shard.all_columns)  // the rows lie one after the other
+    return file.read(name, shard.first_row * shard.columns, values);
+  for (int64_t row = 0; row < shard.rows; ++row)
+    file.read(name, (shard.first_row + row) * shard.all_columns + shard.first_column,
+              values.subspan(row * shard.columns, shard.columns));
+}
+
+void Checkpoint::restore(Trainer& trainer) const {
+  trainer.restore(Trained::weights, [&](MatrixShard& shard) { read(model_, "", shard); });
+  trainer.restore_updates(progress_.updates);
+  if (optimizer_.files.empty()) return;
+  for (const auto& [prefix, state] : kStates)
+    if (state != Trained::masters || has_masters_)
+      trainer.restore(state, [&, &prefix = prefix](MatrixShard& shard) { read(optimizer_, prefix, shard); });
+}
+
+void write_checkpoint(Trainer& trainer, const Training& training, const TrainingProgress& progress,
+                      const std::string& folder, bool root, int64_t largest) {
+  const std::map<std::string, ParameterPart> parts = model_parameters(training.model);
+  std::vector<NamedTensor> tensors;
+  const auto add = [&](const std::string& prefix, Matrices matrices) {
+    for (auto& [name, values] : matrices) {
+      const ParameterPart& part = parts.at(name);
+      tensors.push_back({prefix + hugging_face_name(name),
+                         part.columns == 1 ? std::vector{part.rows} : std::vector{part.rows, part.columns},
+                         std::move(values)});
+    }
+  };
+  add("", trainer.weights());
+  if (root) write_tensors(folder, "model", training.type, std::exchange(tensors, {}), largest);
+  for (const auto& [prefix, state] : kStates)
+    if (state != Trained::masters || training.type == DType::bf16) add(prefix, trainer.trained(state));
+  if (!root) return;
+  write_tensors(folder, "optimizer", statistics_type(training.type), std::move(tensors), largest);
+  write_json(fs::path(folder) / "config.json", hugging_face_config(training.model));
+  write_json(fs::path(folder) / kProgress, {{"updates", progress.updates}, {"samples", progress.samples}});
+}
+
+}  // namespace stp

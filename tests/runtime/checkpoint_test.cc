@@ -1,0 +1,126 @@
+// Training goes on from a checkpoint as if it had not been interrupted: bit by bit on the same ranks, and on
+// others within rounding.
+#include "stp/checkpoint/checkpoint.h"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "stp/base/json_input.h"
+#include "support/folder.h"
+#include "support/refusal.h"
+#include "support/training.h"
+
+namespace stp {
+namespace {
+
+using namespace testing_support;
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr int kLayers = 4;
+constexpr Trained kAllTrained[] = {Trained::weights, Trained::masters, Trained::first_moments,
+                                   Trained::second_moments};
+
+// Eight samples a step on every grid.
+OnCpu run_on(const RankGrid& grid, const std::string& schedule, DType type, const Variant& variant = {}) {
+  const Training training = small_training(kLayers, type, grid);
+  return {training, program_of(schedule, grid, 4 / grid.dp, kLayers, variant)};
+}
+OnCpu two_by_two(DType type) { return run_on({.tp = 2, .pp = 2}, "stp", type); }
+
+class Checkpoints : public FolderTest {
+ protected:
+  void save(OnCpu& run, int updates, const std::string& name = "", int64_t largest = 1 << 30) const {
+    const std::string folder = folder_ + "/" + (name.empty() ? checkpoint_name(updates) : name);
+    std::filesystem::create_directory(folder);
+    write_checkpoint(run.trainer, run.training, {updates, 8 * updates}, folder, true, largest);
+  }
+  void resume(OnCpu& run) const { Checkpoint(folder_, run.training.model).restore(run.trainer); }
+};
+
+TEST_F(Checkpoints, TrainingGoesOnBitByBit) {
+  for (const DType type : {DType::f64, DType::f32, DType::bf16}) {
+    OnCpu run = two_by_two(type), resumed = two_by_two(type);
+    run.step(1);
+    std::filesystem::remove_all(folder_ + "/step-1");
+    save(run, 1);
+    resume(resumed);
+    for (const uint32_t seed : {2, 3})
+      EXPECT_EQ(resumed.step(seed).loss, run.step(seed).loss) << to_string(type);
+    for (const Trained which : kAllTrained)
+      EXPECT_EQ(resumed.trainer.trained(which), run.trainer.trained(which)) << to_string(type);
+  }
+}
+
+TEST_F(Checkpoints, TrainingGoesOnOnOtherRanks) {
+  OnCpu run = two_by_two(DType::f64);
+  run.step(1);
+  save(run, 1, "step-1", 3000);
+  EXPECT_TRUE(std::filesystem::exists(folder_ + "/step-1/optimizer.safetensors.index.json"));
+  const double loss = run.step(2).loss;
+  const Matrices weights = run.trainer.weights(), moments = run.trainer.trained(Trained::second_moments);
+  const auto expect_the_same = [&](OnCpu other) {
+    resume(other);
+    EXPECT_NEAR(other.step(2).loss, loss, 1e-10 * loss);
+    EXPECT_LE(gradient_error(other.trainer.weights(), weights), 1e-10);
+    EXPECT_LE(gradient_error(other.trainer.trained(Trained::second_moments), moments), 1e-10);
+  };
+  expect_the_same(run_on({.tp = 1, .pp = 1}, "1f1b", DType::f64));
+  expect_the_same(run_on({.tp = 4, .pp = 2}, "zb-h1", DType::f64, {.sequence_parallel = true}));
+  expect_the_same(run_on({.tp = 1, .dp = 2, .pp = 2}, "stp", DType::f64, {.zero = true}));
+  expect_the_same(run_on({.tp = 1, .pp = 4}, "1f1b", DType::f64, {.recompute = {.layer = true}}));
+}
+
+// Another's model has no training.json.
+TEST_F(Checkpoints, WithoutAnOptimizersStateTrainingBegins) {
+  OnCpu run = two_by_two(DType::f64), begun = two_by_two(DType::f32);
+  save(run, 0, "theirs");
+  std::filesystem::remove(folder_ + "/theirs/training.json");
+  const Checkpoint theirs(folder_ + "/theirs", run.training.model);
+  EXPECT_EQ(theirs.progress().updates, 0);
+  theirs.restore(begun.trainer);
+  EXPECT_LE(gradient_error(begun.trainer.weights(), run.trainer.weights()), 1e-7);
+}
+
+TEST_F(Checkpoints, RefusalsNameFileAndTensor) {
+  OnCpu run = two_by_two(DType::f64);
+  save(run, 9, "step-9", 20000);
+  save(run, 10, "step-10", 20000);
+  const auto expect_refused = [&](const std::string& folder, const ModelConfig& model,
+                                  const std::vector<std::string>& words) {
+    const std::string why = refusal([&] { const Checkpoint opened(folder, model); });
+    for (const std::string& word : words) EXPECT_THAT(why, HasSubstr(word));
+  };
+  ModelConfig model = run.training.model;
+  EXPECT_EQ(Checkpoint(folder_, model).progress().updates, 10);
+  expect_refused(folder_ + "/none", model, {"none", "--resume"});
+  model.layers = 5;
+  expect_refused(folder_, model, {"step-10/model", "model.layers.4.", "is missing"});
+  model.layers = 3;
+  expect_refused(folder_, model, {"step-10/model", "model.layers.3.", "is no tensor"});
+  model.layers = kLayers;
+  model.ffn = 32;
+  expect_refused(folder_, model, {"step-10/model-0000", "mlp.down_proj.weight.shape: is [16,24]", "[16,32]"});
+
+  const std::string path = folder_ + "/step-10/model.safetensors.index.json";
+  const nlohmann::json index = read_json_file(path);
+  const std::string first = index["weight_map"]["lm_head.weight"];
+  const auto with_map = [&](const std::string& name, const std::string& file,
+                            const std::vector<std::string>& words) {
+    nlohmann::json changed = index;
+    changed["weight_map"][name] = file;
+    std::ofstream(path) << changed.dump();
+    expect_refused(folder_, run.training.model, words);
+  };
+  with_map("lm_head.weight", "../step-9/" + first, {path, "lm_head.weight", "names no file beside"});
+  with_map("lm_head.weight", "none.safetensors", {"none.safetensors", "cannot be read"});
+  with_map("lm_head.bias", first, {path, "lm_head.bias", "is not in " + first});
+  nlohmann::json fewer = index;
+  fewer["weight_map"].erase("lm_head.weight");
+  std::ofstream(path) << fewer.dump();
+  expect_refused(folder_, run.training.model, {first, "lm_head.weight", "is not there by"});
+}
+
+}  // namespace
+}  // namespace stp
