@@ -59,7 +59,7 @@ TEST(Emulated, EveryRankStartsEachOfItsOpsOnceInItsStreamsOrder) {
       EXPECT_EQ(ops.size(), program.rank_begin[pp + 1] - program.rank_begin[pp]);
       std::map<uint32_t, OpId> latest;  // by stream; ops are numbered in the order of issue
       for (const OpId op : ops) {
-        const auto [at, first] = latest.try_emplace(program.ops[op].stream, op);
+        const auto [at, first] = latest.try_emplace(program.on_stream[op], op);
         if (!first && program.ops[op].kind != OpKind::norm_total) {
           EXPECT_LT(at->second, op);
         }

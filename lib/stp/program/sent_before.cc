@@ -30,7 +30,7 @@ TransfersByOp sent_before(const Program& program, std::span<const OpId> order) {
     };
     for (const OpId needed : program.dependencies(id)) {
       const Op& other = program.ops[needed];  // processes do not wait for each other's copies
-      if (!is_host_copy(other.kind) || program.streams[other.stream].rank == here.rank) follow(needed);
+      if (!is_host_copy(other.kind) || program.stream_of(needed).rank == here.rank) follow(needed);
     }
     if (latest[stream] != none) follow(latest[stream]);
     latest[stream] = id;
