@@ -48,7 +48,7 @@ void add_action(const Program& program, const std::vector<double>& seconds, OpId
     ends[id - begin] = stream = start + (aside ? 0 : seconds[id]);
     chain.alone = std::max(chain.alone, stream);
     (compute ? chain.compute : tp ? chain.tp : chain.cp) += seconds[id];
-    const double collective = tp && op.contends ? seconds[id] : 0;
+    const double collective = tp && program.contends(id) ? seconds[id] : 0;
     chain.contending += collective;
     if (id == begin) chain.first = collective;
     if (!aside) chain.last = collective;
