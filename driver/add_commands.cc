@@ -216,6 +216,12 @@ void add_run(CLI::App& app, const Arguments& argv, int& status) {
   command->callback([options, &argv, &status] { status = run_command(*options, argv); });
 }
 
+void add_configuration(CLI::App* command, int& configuration) {
+  command->add_option(
+      "--configuration", configuration,
+      "Which configuration, counted from 1 in the order of `stp simulate` (default: the first)");
+}
+
 void add_schedule(CLI::App& app) {
   auto options = std::make_shared<ScheduleOptions>();
   CLI::App* command = app.add_subcommand("schedule", "Print a schedule: per rank, its blocks in order");
@@ -249,6 +255,30 @@ void add_schedule(CLI::App& app) {
                    "stp schedule zb-v --pp 4 --microbatches 16 --costs 1,1.2,0.8,0.1 --format csv",
                    "stp schedule --table --pp 8 --microbatches 32", "stp list schedules"}));
   command->callback([options] { schedule_command(*options); });
+}
+
+void add_search(CLI::App& app) {
+  auto options = std::make_shared<SearchOptions>();
+  CLI::App* command = app.add_subcommand(
+      "search", "Search a faster order for a configuration, from the suite's fastest that fits");
+  add_scenario(command, options->scenario);
+  add_configuration(command, options->configuration);
+  command
+      ->add_option(
+          "--memory-limit", options->memory_limit,
+          "Maximum of activations alive on a rank; schedule:NAME allows as many as that schedule holds")
+      ->type_name("NUMBER|schedule:NAME");
+  command->add_option("--seed", options->seed, "A result depends on it, and on --moves")
+      ->capture_default_str();
+  command->add_option("--moves", options->moves, "Orders to time (default: one to two minutes' worth)")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--time-limit", options->time_limit_s, "Seconds after which the search ends early")
+      ->check(within(0.1, 1e6));
+  command->add_option("--out", options->out, "The schedule file, JSON; - for standard output")->required();
+  add_set(command, options->set);
+  command->footer(
+      help_footer({"stp search llm-a800 --set microbatches=8 --memory-limit schedule:stp --out fast.json"}));
+  command->callback([options] { search_command(*options); });
 }
 
 void add_validate(CLI::App& app) {
@@ -291,9 +321,7 @@ void add_trace(CLI::App& app) {
       ->add_option("--schedule", options->schedule,
                    "Only this schedule of the scenario (a file by its name without its ending)")
       ->type_name("SCHEDULE");
-  command->add_option(
-      "--configuration", options->configuration,
-      "Which configuration, counted from 1 in the order of `stp simulate` (default: the first)");
+  add_configuration(command, options->configuration);
   command->add_option("--out", options->out, "A folder that does not exist yet")->required();
   add_all_microbatches(command, options->all_microbatches);
   add_set(command, options->set);
@@ -433,6 +461,7 @@ void add_commands(CLI::App& app, const Arguments& argv, int& status) {
   add_simulate(app, argv);
   add_run(app, argv, status);
   add_schedule(app);
+  add_search(app);
   add_validate(app);
   add_trace(app);
   add_model(app);

@@ -36,13 +36,7 @@ std::vector<ScheduleChoice> chosen(const TraceOptions& options, const Experiment
 void trace_command(const TraceOptions& options) {
   const Scenario scenario = read_scenario(options.scenario, Changes(options.set));
   say_differences(scenario);
-  const int configurations = static_cast<int>(scenario.experiments.size());
-  if (options.configuration < 1 || options.configuration > configurations)
-    throw InputError(scenario.file, "--configuration",
-                     std::to_string(options.configuration) + " is not there",
-                     configurations == 1 ? "write 1, the only one"
-                                         : "write a number from 1 to " + std::to_string(configurations));
-  const Experiment& experiment = scenario.experiments[options.configuration - 1];
+  const Experiment& experiment = configuration_at(scenario, options.configuration);
   const std::vector<ScheduleChoice> choices = chosen(options, experiment, scenario.file);
   OutputFolder folder(options.out);
   std::vector<std::string> traces;

@@ -66,6 +66,17 @@ struct ScheduleOptions {
 };
 void schedule_command(const ScheduleOptions& options);
 
+struct SearchOptions {
+  std::vector<std::string> set;  // KEY=VALUE
+  std::string scenario, out;
+  int configuration = 1;
+  std::string memory_limit;  // a number of activations, or "schedule:NAME"; "": none
+  uint64_t seed = 1;
+  int64_t moves = 0;        // 0: by the size of the Program
+  double time_limit_s = 0;  // 0: none
+};
+void search_command(const SearchOptions& options);
+
 void validate_command(const std::string& file);
 
 /// The kinds that `stp list` knows: "scenarios" and so on.

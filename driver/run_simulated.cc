@@ -419,9 +419,20 @@ Contention contention_of(const Experiment& experiment) {
           experiment.hardware->profile.contention_all_reduce};
 }
 
-StepBound step_bound_of(const Experiment& experiment, const Program& program, const CostTable& table) {
+std::function<double(const Schedule&)> order_timer(const Experiment& experiment, const Program& like) {
+  const std::vector<int>& layers = like.layers_per_stage;
+  return [layers, lowering = lowering_with_times(experiment, like.schedule, layers),
+          table = cost_table_of(experiment, like),
+          contention = contention_of(experiment)](const Schedule& schedule) {
+    const Program program = lower(schedule, layers, lowering);
+    return timeline_of(program, op_seconds(program, table), contention).step_s;
+  };
+}
+
+StepBound step_bound_of(const Experiment& experiment, const Program& program, const CostTable& table,
+                        int activation_limit) {
   return step_bound(program.schedule.placement, experiment.microbatches, program.layers_per_stage,
-                    lowering_of(experiment), table, contention_of(experiment));
+                    lowering_of(experiment), table, contention_of(experiment), activation_limit);
 }
 
 Timeline timeline_of(const Program& program, const std::vector<double>& seconds,

@@ -51,8 +51,12 @@ double peak_gb_without_recompute(const Program& program, const Experiment& exper
 CostTable cost_table_of(const Experiment& experiment, const Program& program);
 Contention contention_of(const Experiment& experiment);
 
+/// Returns a function that simulates a step of other orders with the placement and split of `like`.
+std::function<double(const Schedule&)> order_timer(const Experiment& experiment, const Program& like);
+
 /// The least that a step of this placement and split takes with any order (lib/stp/cost/step_bound.h).
-StepBound step_bound_of(const Experiment& experiment, const Program& program, const CostTable& table);
+StepBound step_bound_of(const Experiment& experiment, const Program& program, const CostTable& table,
+                        int activation_limit = 0);
 
 /// A step of `program`, whose ops take `seconds`.
 Timeline timeline_of(const Program& program, const std::vector<double>& seconds,

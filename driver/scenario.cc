@@ -267,4 +267,13 @@ std::vector<std::string> suite_scenarios() {
   return names;
 }
 
+const Experiment& configuration_at(const Scenario& scenario, int number) {
+  const int configurations = static_cast<int>(scenario.experiments.size());
+  if (number < 1 || number > configurations)
+    throw InputError(scenario.file, "--configuration", std::to_string(number) + " is not there",
+                     configurations == 1 ? "write 1, the only one"
+                                         : "write a number from 1 to " + std::to_string(configurations));
+  return scenario.experiments[number - 1];
+}
+
 }  // namespace stp

@@ -147,4 +147,7 @@ void say_differences(const Scenario& scenario);
 /// The names of the suite's scenarios, in `reproduce`'s order.
 std::vector<std::string> suite_scenarios();
 
+/// The configuration that --configuration names, from 1. Throws InputError if there is none.
+const Experiment& configuration_at(const Scenario& scenario, int number);
+
 }  // namespace stp

@@ -1,0 +1,173 @@
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "baselines/registry.h"
+#include "commands.h"
+#include "interrupt.h"
+#include "output_folder.h"
+#include "progress.h"
+#include "run_simulated.h"
+#include "stp/base/error.h"
+#include "stp/base/json_input.h"
+#include "stp/schedule/local_search.h"
+#include "stp/schedule/validate.h"
+#include "table.h"
+
+namespace stp {
+namespace {
+
+constexpr double kNear = 1e-3;         // of the bound: no search for less
+constexpr double kOpsOfMoves = 2.5e9;  // of all moves together: one to two minutes
+constexpr int64_t kMostMoves = 2'000'000;
+constexpr int64_t kMovesPerLook = 256;  // between looks at the clock
+
+// An order to start from.
+struct Start {
+  Schedule schedule;
+  Program program;
+  double step_s;
+};
+
+int peak_of(const Schedule& schedule, const Experiment& experiment) {
+  return std::ranges::max(peak_activations(schedule, experiment.freed_at == FreedAt::I));
+}
+
+std::optional<Start> start_of(const ScheduleChoice& choice, const Experiment& experiment,
+                              const std::string& file) {
+  try {
+    Schedule schedule = schedule_for(choice, experiment, file);
+    Program program = program_for(choice, experiment, file);
+    const double step_s = order_timer(experiment, program)(schedule);
+    return Start{std::move(schedule), std::move(program), step_s};
+  } catch (const InputError&) {  // not for this p and m
+    return std::nullopt;
+  }
+}
+
+// "15", or "schedule:stp": as many as that schedule holds.
+int limit_of(const std::string& text, const Experiment& experiment, const std::string& file) {
+  constexpr std::string_view kSchedule = "schedule:";
+  if (text.empty()) return std::numeric_limits<int>::max();
+  if (text.starts_with(kSchedule))
+    return peak_of(schedule_for({.name = text.substr(kSchedule.size())}, experiment, file), experiment);
+  int limit = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), limit);
+  if (error != std::errc() || end != text.data() + text.size() || limit < 1)
+    throw InputError("", "--memory-limit", "\"" + text + "\" is no number of activations",
+                     "write a number from 1, or schedule:NAME for as many as that schedule holds");
+  return limit;
+}
+
+// The fastest order of the suite within the limit.
+Start fastest_start(const Experiment& experiment, int limit, const std::string& file) {
+  std::optional<Start> fastest;
+  ProgressBar progress("timing schedules", generators().size());
+  for (const Generator* generator : generators()) {
+    check_interrupted();
+    std::optional<Start> start = start_of({.name = generator->name}, experiment, file);
+    if (start && peak_of(start->schedule, experiment) > limit && generator->cost_aware)
+      start = start_of({.name = generator->name, .memory_limit = limit}, experiment, file);
+    if (start && peak_of(start->schedule, experiment) <= limit &&
+        (!fastest || start->step_s < fastest->step_s))
+      fastest = std::move(start);
+    progress.step();
+  }
+  if (!fastest)
+    throw InputError(file, "--memory-limit",
+                     "no schedule of the suite holds as few as " + std::to_string(limit) + " activations",
+                     "allow more");
+  return *std::move(fastest);
+}
+
+void check(const Experiment& experiment, const std::string& file) {
+  const auto refuse = [&](const char* field, const char* problem) {
+    throw InputError(file, field, problem, "remove it");
+  };
+  if (experiment.run) refuse("run", "makes this a scenario for devices, and a search simulates");
+  if (experiment.merge_backward) refuse("merge_backward", "is what the search decides itself");
+}
+
+std::string end_text(SearchResult::End end) {
+  switch (end) {
+    case SearchResult::End::enough:
+      return "the order is within 0.1 % of the bound";
+    case SearchResult::End::nothing_found:
+      return "the last round found nothing faster";
+    case SearchResult::End::moves:
+      return "all moves are done";
+    case SearchResult::End::stopped:
+      break;
+  }
+  return interrupted() ? "interrupted" : "the time limit ended it early";
+}
+
+void print_result(const Start& start, const SearchResult& result, const StepBound& bound, int limit,
+                  const Experiment& experiment) {
+  const auto line = [&](const Schedule& schedule, double step_s) {
+    return std::vector<std::string>{
+        schedule.name, fixed(step_s, 4), percent(start.step_s / step_s - 1),
+        share_text(bound.release_s > 0 ? std::optional(step_s / bound.release_s - 1) : std::nullopt),
+        std::to_string(peak_of(schedule, experiment))};
+  };
+  Table table({"schedule", "step", "gain", "gap", "peak chunks"});
+  table.add(line(start.schedule, start.step_s));
+  if (result.step_s < start.step_s) table.add(line(result.schedule, result.step_s));
+  std::printf("%s", table.text().c_str());
+  if (limit < std::numeric_limits<int>::max()) std::printf("At most %d activations on a rank. ", limit);
+  std::printf("%lld orders timed; %s.\n", static_cast<long long>(result.moves), end_text(result.end).c_str());
+}
+
+}  // namespace
+
+void search_command(const SearchOptions& options) {
+  check_outputs({{options.out, "--out"}});
+  const Scenario scenario = read_scenario(options.scenario, Changes(options.set));
+  say_differences(scenario);
+  const Experiment& experiment = configuration_at(scenario, options.configuration);
+  check(experiment, scenario.file);
+  note_interrupts();
+  const int limit = limit_of(options.memory_limit, experiment, scenario.file);
+  const Start start = fastest_start(experiment, limit, scenario.file);
+  const StepBound bound =
+      step_bound_of(experiment, start.program, cost_table_of(experiment, start.program),
+                    options.memory_limit.empty() || experiment.freed_at != FreedAt::W ? 0 : limit);
+  const int64_t most =
+      options.moves > 0
+          ? options.moves
+          : std::min(kMostMoves,
+                     static_cast<int64_t>(kOpsOfMoves / static_cast<double>(start.program.ops.size())));
+  const auto begin = std::chrono::steady_clock::now();
+  ProgressBar progress("searching, per cent", 100);
+  int shown = 0;
+  const auto go_on = [&](int64_t moves, double) {
+    if (moves % kMovesPerLook != 0) return true;
+    for (; shown < 100 * moves / most; ++shown) progress.step();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    return !interrupted() && (options.time_limit_s <= 0 || took.count() < options.time_limit_s);
+  };
+  SearchResult result = local_search(start.schedule, start.step_s,
+                                     {.seed = options.seed,
+                                      .moves = most,
+                                      .activation_limit = limit,
+                                      .freed_at_I = experiment.freed_at == FreedAt::I,
+                                      .enough_s = (1 + kNear) * bound.release_s,
+                                      .step_seconds = order_timer(experiment, start.program),
+                                      .go_on = go_on});
+  const bool found = result.step_s < start.step_s;
+  if (found) result.schedule.name = "search";
+  validate(result.schedule);
+  if (options.out != "-") print_result(start, result, bound, limit, experiment);
+  const std::string text = json_text(to_json(result.schedule)) + "\n";
+  if (options.out == "-")
+    std::fputs(text.c_str(), stdout);
+  else
+    write_new_file(options.out, text);
+  if (interrupted()) throw Interrupted("the best order so far is written");
+}
+
+}  // namespace stp
