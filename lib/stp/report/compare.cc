@@ -159,14 +159,17 @@ struct ErrorSet : std::map<std::string_view, Errors> {
 std::string costs_of_layer(const json& unit_costs) {
   const auto sum = [&](std::initializer_list<const char*> keys) {
     double seconds = 0;
-    for (const char* key : keys)  // arrays have no sum of all ranks
-      if (const auto found = unit_costs.find(key); found != unit_costs.end() && found->is_number())
-        seconds += found->get<double>();
+    for (const char* key : keys) seconds += unit_costs.value(key, 0.0);
     return shown("%g", seconds);
   };
   return ", a layer's F " + sum({"attn.F", "mlp.F"}) + " I " + sum({"attn.I", "mlp.I"}) + " W " +
          sum({"attn.W_early", "attn.W", "mlp.W_early", "mlp.W"}) + " all-reduces " +
          sum({"all_reduce", "all_reduce"});
+}
+
+bool has_costs_by_rank(const json& row) {
+  const json& costs = row.value("unit_costs", json());
+  return std::any_of(costs.begin(), costs.end(), [](const json& cost) { return cost.is_array(); });
 }
 
 std::string row_name(const json& row) {
@@ -184,6 +187,7 @@ std::string row_name(const json& row) {
     if (row.value(axis, 1) > 1) name += std::string(" ") + axis + json_text(row.at(axis));
   if (row.contains("cp_method")) name += " by " + row.at("cp_method").get<std::string>();
   name += ", m " + json_text(row.at("microbatches"));
+  if (has_costs_by_rank(row)) return name + ", " + json_text(row.value("name", json()));
   return row.contains("unit_costs") && row["unit_costs"].is_object()
              ? name + costs_of_layer(row["unit_costs"])
              : name;
