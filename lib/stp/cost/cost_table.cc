@@ -117,6 +117,14 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
       return of_bucket(table.weight_gather, table.gradient_reduce_per_layer / 2);
     case OpKind::embedding_reduce:
       return table.embedding_reduce;
+    case OpKind::pipeline_reduce: {
+      if (!table.pipeline_reduce.empty()) return of_rank(table.pipeline_reduce);
+      int layers = 0;
+      for (int chunk = 0; chunk < program.schedule.chunks(); ++chunk)
+        layers +=
+            program.layers_per_stage[program.schedule.placement.stage(program.stream_of(id).rank, chunk)];
+      return layers * table.gradient_reduce_per_layer;
+    }
     case OpKind::optimizer:
       return of_rank(table.optimizer);
     case OpKind::offload:

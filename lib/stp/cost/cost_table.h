@@ -55,6 +55,7 @@ struct CostTable {
   std::vector<std::vector<double>> gradient_reduce, gradient_scatter, weight_gather;
   double gradient_reduce_per_layer = 0;  // gradient_scatter and weight_gather: half of it
   double embedding_reduce = 0;           // for tied embeddings
+  std::vector<double> pipeline_reduce;   // by pipeline rank; empty: by the layers of its chunks
   // An offloaded activation to the host and back. By virtual stage; empty: by its layers.
   std::vector<double> offload, reload;
   std::vector<double> offload_of_all;                  // of all that the activation keeps, by stage

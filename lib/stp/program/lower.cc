@@ -26,7 +26,7 @@ Program begun(Schedule schedule, const std::vector<int>& layers_per_stage, const
   if (lowering.data_parallel)
     program.first_buckets = fill_buckets(
         units_of_chunk(layers_per_stage.front(),
-                       {lowering.embedding, layers_per_stage.size() == 1, lowering.vision_layers}),
+                       {lowering.embedding, program.schedule.placement.depth() == 1, lowering.vision_layers}),
         lowering.buckets);
   return program;
 }
@@ -42,10 +42,10 @@ class Lowerer {
       refuse_size();
     for (int pass = 0; pass < 4; ++pass)
       for (int stage = 0; stage < stages(); ++stage)
-        chains_[pass].push_back(segments(static_cast<Pass>(pass), layers_per_stage[stage],
-                                         stage + 1 == stages(), lowering.backward,
-                                         {lowering.embedding && stage == 0, lowering.strategy.recompute.layer,
-                                          stage == 0 ? lowering.vision_layers : 0}));
+        chains_[pass].push_back(
+            segments(static_cast<Pass>(pass), layers_per_stage[stage], b_.is_last(stage), lowering.backward,
+                     {lowering.embedding && b_.is_first(stage), lowering.strategy.recompute.layer,
+                      b_.is_first(stage) ? lowering.vision_layers : 0}));
   }
 
   Program lower() && {
@@ -95,8 +95,8 @@ class Lowerer {
   [[nodiscard]] Ref input_of(const Action& action, int stage) const {
     if (action.pass == Pass::W) return kNothing;
     if (action.pass == Pass::F)
-      return stage == 0 ? kNothing : b_.output_of(false, stage - 1, action.microbatch);
-    const bool last = stage + 1 == stages();
+      return b_.is_first(stage) ? kNothing : b_.output_of(false, stage - 1, action.microbatch);
+    const bool last = b_.is_last(stage);
     return last ? b_.output_of(false, stage, action.microbatch)
                 : b_.output_of(true, stage + 1, action.microbatch);
   }
@@ -108,22 +108,28 @@ class Lowerer {
     return b_.program.value(kind, stage, action.microbatch);
   }
   [[nodiscard]] ValueId source_of(const Action& action, int stage) const {
-    if (action.pass == Pass::W) return produced(true, stage, action.microbatch);
-    if (action.pass == Pass::F) return produced(false, stage - 1, action.microbatch);
-    return produced(true, stage + 1, action.microbatch);
+    const int first = first_of(stage);
+    if (action.pass == Pass::W) return produced(true, stage, action.microbatch, first);
+    if (action.pass == Pass::F) return produced(false, stage - 1, action.microbatch, first);
+    return produced(true, stage + 1, action.microbatch, first);
   }
-  // The output of `stage`: the value of the nearest chain, up to this stage, that has a segment.
-  [[nodiscard]] ValueId produced(bool backward, int stage, int microbatch) const {
+  // The first stage of a stage's pipeline.
+  [[nodiscard]] int first_of(int stage) const { return stage - stage % schedule().placement.depth(); }
+  // The output of `stage`: the value of the nearest chain of its pipeline, up to this stage, that has a
+  // segment.
+  [[nodiscard]] ValueId produced(bool backward, int stage, int microbatch, int first) const {
     const auto& chains = chains_[static_cast<int>(backward ? Pass::I : Pass::F)];
-    while (stage >= 0 && stage < stages() && chains[stage].empty()) stage += backward ? 1 : -1;
-    if (stage < 0 || stage == stages()) return kNoValue;
+    const int end = first + schedule().placement.depth();
+    while (stage >= first && stage < end && chains[stage].empty()) stage += backward ? 1 : -1;
+    if (stage < first || stage == end) return kNoValue;
     return b_.program.value(backward ? ValueKind::gradient : ValueKind::activation, stage, microbatch);
   }
 
   // The value sent after a chain. Without an embedding no op makes what an empty first stage sends: it counts
   // as the stage's own.
   [[nodiscard]] ValueId sent(const Chain& chain) const {
-    const ValueId made = produced(is_backward(chain.action.pass), chain.stage, chain.action.microbatch);
+    const ValueId made =
+        produced(is_backward(chain.action.pass), chain.stage, chain.action.microbatch, first_of(chain.stage));
     return made == kNoValue ? chain.value : made;
   }
 
@@ -377,12 +383,12 @@ class Lowerer {
       const Chain& chain = chains[i];
       const bool backward = is_backward(chain.action.pass);
       if (chain.action.pass == Pass::W) continue;
-      if (backward && chain.stage == 0) {  // for the embedding's gradient, where W makes it
-        b_.set_output(b_.output_of(true, 0, chain.action.microbatch),
+      if (backward && b_.is_first(chain.stage)) {  // for the embedding's gradient, where W makes it
+        b_.set_output(b_.output_of(true, chain.stage, chain.action.microbatch),
                       {chain.segments->empty() ? chain.input : chain.result, kNothing});
         continue;
       }
-      const bool last = !backward && chain.stage + 1 == stages();
+      const bool last = !backward && b_.is_last(chain.stage);
       const int consumer = last ? chain.stage : chain.stage + (backward ? -1 : 1);
       const int receiver = schedule().placement.rank_of(consumer);
       const Ref output = b_.output_of(backward, chain.stage, chain.action.microbatch);
