@@ -40,7 +40,7 @@ Checked check(const std::string& file) {
 void validate_command(const std::string& file) {
   const auto [held, freed, program, timeline, receives_ahead] = check(file);
   std::printf("%s: valid: %s, p %d, v %d, m %d, placement %s\n", file.c_str(), program.schedule.name.c_str(),
-              program.schedule.pp(), program.schedule.chunks(), program.schedule.microbatches,
+              program.schedule.pp(), program.schedule.chunks(), program.schedule.all_microbatches(),
               program.schedule.placement.name().c_str());
   std::printf(
       "simulated with F = I = W = 1 and all-reduces of 0.25 per chunk and direction, no p2p time: step "

@@ -122,8 +122,13 @@ RankResult::Memory memory_of(const Experiment& experiment, const Job& job, const
                              int rank, double parameters, const std::vector<ActivationBytes>& by_stage,
                              double activations) {
   const ParameterBytes bytes = parameter_bytes(parameters, job);
-  const bool first = placement.rank_of(0) == rank, last = placement.rank_of(placement.stages() - 1) == rank;
-  const auto of_first = first ? std::optional(by_stage.front().until_I) : std::nullopt;
+  bool last = false;
+  std::optional<double> of_first;
+  for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
+    const int stage = placement.stage(rank, chunk);
+    last = last || placement.is_last(stage);
+    if (placement.is_first(stage)) of_first = by_stage[stage].until_I;
+  }
   return {.activations = activations,
           .weights = bytes.weights,
           .gradients = bytes.gradients,
@@ -196,8 +201,24 @@ std::vector<int> balanced_layers(const Schedule& schedule, const Experiment& exp
 }
 
 std::vector<int> layers_for(const Experiment& experiment, const Schedule& schedule) {
-  return experiment.split == LayerSplit::balanced ? balanced_layers(schedule, experiment)
-                                                  : layers_by_rule(experiment, schedule.placement.stages());
+  const Placement& placement = schedule.placement;
+  if (placement.pipelines() == 1)
+    return experiment.split == LayerSplit::balanced ? balanced_layers(schedule, experiment)
+                                                    : layers_by_rule(experiment, placement.stages());
+  const auto refuse = [&](const char* field, bool is_used) {
+    if (is_used)
+      throw InputError("", field, "is not built for the two pipelines of " + schedule.name, "leave it out");
+  };
+  refuse("layers_per_chunk: balanced", experiment.split == LayerSplit::balanced);
+  refuse("microbatch_costs", !experiment.microbatch_costs.empty());
+  refuse("layer_costs", !experiment.layer_costs.empty());
+  refuse("a vision encoder", has_encoder(experiment));
+  refuse("tied embeddings", experiment.hardware && experiment.hardware->model.tied());
+  refuse("post_validation", experiment.strategy.post_validation);
+  std::vector<int> layers = layers_by_rule(experiment, placement.depth());
+  layers.reserve(2 * layers.size());
+  layers.insert(layers.end(), layers.begin(), layers.end());  // of the other pipeline's model
+  return layers;
 }
 
 PassCosts costs_for_generator(const Experiment& experiment, int chunks) {
@@ -217,10 +238,10 @@ Schedule schedule_of_file(const ScheduleChoice& choice, const Experiment& experi
                      "the file has " + std::to_string(schedule.chunks()) + " a rank, the scenario " +
                          std::to_string(experiment.chunks),
                      "change the scenario or generate the file again");
-  if (schedule.pp() != experiment.strategy.pp || schedule.microbatches != experiment.microbatches)
+  if (schedule.pp() != experiment.strategy.pp || schedule.all_microbatches() != experiment.microbatches)
     throw InputError(choice.file, schedule.pp() != experiment.strategy.pp ? "pp" : "microbatches",
                      "the file is for pp " + std::to_string(schedule.pp()) + " and " +
-                         std::to_string(schedule.microbatches) + " microbatches, the scenario for pp " +
+                         std::to_string(schedule.all_microbatches()) + " microbatches, the scenario for pp " +
                          std::to_string(experiment.strategy.pp) + " and " +
                          std::to_string(experiment.microbatches),
                      "change the scenario or generate the file again");
@@ -276,7 +297,8 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
   }
   if (!experiment.hardware) return ranks;
   const Job job = job_of(experiment);
-  const std::vector<ActivationBytes> by_stage = activation_bytes(job, program.layers_per_stage);
+  const std::vector<ActivationBytes> by_stage =
+      activation_bytes(job, program.layers_per_stage, schedule.placement.pipelines());
   const auto activations = peak_activation_bytes(program, by_stage, experiment.microbatch_costs),
              host = peak_host_bytes(program, by_stage);
   const auto parameters = parameters_per_rank(job, program.layers_per_stage, schedule.placement);
@@ -303,8 +325,9 @@ Job job_of(const Experiment& experiment) {
 double peak_gb_without_recompute(const Program& program, const Experiment& experiment) {
   Job job = job_of(experiment);
   job.shape.strategy.recompute = {};
-  const auto peaks = peak_activation_bytes(program, activation_bytes(job, program.layers_per_stage),
-                                           experiment.microbatch_costs);
+  const auto peaks = peak_activation_bytes(
+      program, activation_bytes(job, program.layers_per_stage, program.schedule.placement.pipelines()),
+      experiment.microbatch_costs);
   return *std::ranges::max_element(peaks) / 1e9;
 }
 
@@ -382,7 +405,8 @@ double bytes_of_run(const Program& program, const Experiment& experiment) {
   for (const double parameters :
        parameters_per_rank(job, program.layers_per_stage, program.schedule.placement))
     bytes += parameters * of_parameter;
-  for (const double saved : peak_activation_bytes(program, activation_bytes(job, program.layers_per_stage)))
+  for (const double saved : peak_activation_bytes(
+           program, activation_bytes(job, program.layers_per_stage, program.schedule.placement.pipelines())))
     bytes += saved;
   return bytes * strategy.tp * strategy.replicas();
 }

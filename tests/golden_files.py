@@ -15,7 +15,7 @@ def configuration(path, order, costs):
         "schedules": [{"file": str(path)}],
         "parallel": {"pp": order["p"]},
         "microbatches": order["m"],
-        "layers_per_chunk": [1] * (order["p"] * order["v"]),
+        "layers_per_chunk": [1] * (order["p"] * (1 if order["placement"] == "bidirectional" else order["v"])),
         "costs": {"unit": {**unit, "p2p": costs["p2p"]}},
     }
 
@@ -50,7 +50,7 @@ class GoldenFiles(CommandLine):
         for (path, order, entry), step in zip(cases, self.simulated("block", "W", cases)):
             # Both outputs of a block may take one link: STP's paired forwards, DualPipeV's braids of two chunks. Links are in
             # order, which the rule knows nothing of.
-            pairs = order["schedule"] == "DualPipeV" or (order["schedule"] == "STP" and order["p"] >= 4)
+            pairs = order["schedule"] == "DualPipeV" or (order["schedule"] in ("STP", "DualPipe") and order["p"] >= 4)
             if pairs and entry["costs"]["p2p"] > 0:
                 queued += 1
                 self.assertGreater(step, entry["atomic"], path.name)

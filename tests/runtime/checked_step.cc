@@ -64,10 +64,10 @@ double declared_parameters(const Program& program, int rank, const ModelConfig& 
     }
     if (!program.buckets(stage).empty()) continue;
     int64_t elements = program.layers_per_stage[stage] * (of(Unit::attn) + of(Unit::mlp));
-    if (stage == 0)
+    if (program.schedule.placement.is_first(stage))
       elements += of(Unit::embedding) + of(Unit::patches) + of(Unit::merger) +
                   model.vision.layers * (of(Unit::vision_attn) + of(Unit::vision_mlp));
-    if (stage + 1 == program.schedule.placement.stages()) elements += of(Unit::head);
+    if (program.schedule.placement.is_last(stage)) elements += of(Unit::head);
     add(elements);
   }
   return static_cast<double>(sum);
@@ -115,6 +115,7 @@ void expect_step(const Case& c, DType type, const Variant& variant, const std::v
 void expect_step_of(const Schedule& schedule, const Case& c, DType type, const Variant& variant,
                     std::vector<int> layers) {
   if (layers.empty()) layers = layers_of_stages(schedule.placement.stages(), 1, variant);
+  layers = layers_of_model(schedule.placement, std::move(layers));
   Training training = small_training(std::accumulate(layers.begin(), layers.end(), 0), type,
                                      {.tp = c.tp, .cp = variant.context_parallel, .dp = c.dp, .pp = c.pp});
   divide_samples(training, variant);

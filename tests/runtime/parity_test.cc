@@ -218,6 +218,33 @@ TEST(Parity, Offload) {
       if (const int tp = 1 + ++cases % 2; sampled())
         expect_step({schedule, tp, variant.zero ? 2 : 1, 2, 8}, DType::f64, variant);
 }
+// Each copy of the model has the gradients of all samples: else the steps that follow would have other losses
+// than one pipeline's. Gradients are those of the copies that lie on higher ranks.
+TEST(Parity, TwoPipelines) {
+  for (const int pp : {2, 4})
+    for (const int tp : {1, 2})
+      for (const bool replicated : {false, true}) {
+        std::vector<int> layers{2, 1, 0, 3};
+        layers.resize(pp);
+        const int dp = replicated ? 2 : 1, m = 2 * pp + 2 * tp;
+        const Variant variant{.release = replicated ? Release::block : Release::chain,
+                              .sequence_parallel = replicated,
+                              .zero = replicated && tp == 1};
+        expect_step({"dualpipe", tp, dp, pp, m}, DType::f64, variant, layers);
+        const int sum = std::accumulate(layers.begin(), layers.end(), 0);
+        const Training training = small_training(sum, DType::f64, {.tp = tp, .cp = 1, .dp = dp, .pp = pp});
+        const auto run = [&](const char* name) {
+          return std::make_unique<OnCpu>(
+              training, execution_program(make_schedule(find_generator(name), {pp, m}), layers, dp, variant));
+        };
+        const auto two = run("dualpipe"), one = run("1f1b");
+        for (uint32_t step = 1; step <= 4; ++step) {
+          const double expected = one->step(step).loss;
+          EXPECT_NEAR(two->step(step).loss, expected, 1e-10 * expected);
+        }
+      }
+}
+
 // Both copies of a rank on one stream, which waits for its neighbour's.
 TEST(Parity, PlannedOffload) {
   Sample sampled;

@@ -55,7 +55,7 @@ void expect_each_rank_does_the_same(const std::string& name, const RankGrid& gri
   } catch (const InputError&) {
     return;
   }
-  if (layers.empty()) layers.assign(schedule->placement.stages(), 1);
+  if (layers.empty()) layers.assign(schedule->placement.depth(), 1);
   int sum = 0;
   for (const int each : layers) sum += each;
   const Training training = small_training(sum, type, grid);

@@ -238,9 +238,20 @@ inline Strategy strategy_of(const Variant& variant, int tp, int dp) {
           .post_validation = variant.post_validation};
 }
 
-inline Program execution_program(Schedule schedule, const std::vector<int>& layers, int dp,
+/// Of two pipelines' layers, those of one model.
+inline std::vector<int> layers_of_model(const Placement& placement, std::vector<int> layers) {
+  layers.resize(placement.depth());
+  return layers;
+}
+
+inline Program execution_program(Schedule schedule, std::vector<int> layers, int dp,
                                  const Variant& variant = {}) {
   validate(schedule);
+  if (schedule.placement.pipelines() > 1) {
+    const std::vector<int> model = layers_of_model(schedule.placement, std::move(layers));
+    layers = model;
+    layers.insert(layers.end(), model.begin(), model.end());
+  }
   return lower(std::move(schedule), layers,
                {.release = variant.release,
                 .backward = variant.order,
@@ -296,7 +307,7 @@ inline std::vector<int> layers_of_stages(int stages, int each, const Variant& va
   return layers;
 }
 inline int samples_of_step(const Program& program, const Training& training) {
-  return program.schedule.microbatches * training.microbatch_size * training.grid.dp;
+  return program.schedule.all_microbatches() * training.microbatch_size * training.grid.dp;
 }
 
 /// Those of one step of `program`.
@@ -330,7 +341,7 @@ inline std::vector<const Generator*> running_generators() {
 inline Program program_of(const std::string& schedule, const RankGrid& grid, int microbatches, int layers,
                           const Variant& variant = {}) {
   Schedule made = make_schedule(find_generator(schedule), {grid.pp, microbatches});
-  const int stages = made.placement.stages();
+  const int stages = made.placement.depth();
   return execution_program(std::move(made), even_partition(layers, stages), grid.dp, variant);
 }
 

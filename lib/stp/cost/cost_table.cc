@@ -123,6 +123,14 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
     case OpKind::vocabulary_broadcast:
     case OpKind::vocabulary_reduce:
       return table.vocabulary;
+    case OpKind::pipeline_reduce: {
+      if (!table.pipeline_reduce.empty()) return of_rank(table.pipeline_reduce);
+      int layers = 0;
+      for (int chunk = 0; chunk < program.schedule.chunks(); ++chunk)
+        layers +=
+            program.layers_per_stage[program.schedule.placement.stage(program.stream_of(id).rank, chunk)];
+      return layers * table.gradient_reduce_per_layer;
+    }
     case OpKind::optimizer:
       return of_rank(table.optimizer);
     case OpKind::offload:

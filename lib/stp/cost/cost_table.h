@@ -61,6 +61,7 @@ struct CostTable {
   double gradient_reduce_per_layer = 0;  // gradient_scatter and weight_gather: half of it
   double embedding_reduce = 0;           // for tied embeddings
   double vocabulary = 0;                 // a collective of all pipeline ranks
+  std::vector<double> pipeline_reduce;   // by pipeline rank; empty: by the layers of its chunks
   // An offloaded activation to the host and back. By virtual stage; empty: by its layers.
   std::vector<double> offload, reload;
   std::vector<double> offload_of_all;                  // of all that the activation keeps, by stage

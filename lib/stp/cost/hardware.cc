@@ -342,12 +342,18 @@ void add_reductions(const Job& job, const HardwareProfile& profile, const Groups
   if (job.model.tied() && first != last)
     table.embedding_reduce = groups.pair_all_reduce(
         first, last, job.shape.gradient_bytes * job.model.vocabulary_parameters() / job.strategy().tp);
+  if (placement.pipelines() > 1) {
+    const std::vector<double> of_ranks = parameters_per_rank(job, layers_per_stage, placement);
+    for (int rank = 0; rank < placement.ranks(); ++rank)
+      table.pipeline_reduce.push_back(groups.pair_all_reduce(rank, placement.ranks() - 1 - rank,
+                                                             job.shape.gradient_bytes * of_ranks[rank]));
+  }
   if (job.strategy().dp * job.strategy().cp == 1) return;
   const std::vector<double> parameters = parameters_per_stage(job, layers_per_stage, placement);
   for (int stage = 0; stage < placement.stages(); ++stage) {
     const int rank = placement.rank_of(stage);
     std::vector<double> of_buckets{parameters[stage]}, reduce, scatter, gather;
-    if (stage == 0 && !first_buckets.empty()) {
+    if (placement.is_first(stage) && !first_buckets.empty()) {
       of_buckets.clear();
       for (const Bucket& bucket : first_buckets) of_buckets.push_back(bucket.parameters);
     }

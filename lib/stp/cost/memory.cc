@@ -20,10 +20,13 @@ std::vector<double> parameters_per_stage(const Job& job, const std::vector<int>&
   std::vector<double> parameters;
   for (const int layers : layers_per_stage)
     parameters.push_back(layers * job.model.layer_parameters() / job.strategy().tp);
-  parameters.front() += vocabulary;
-  parameters.front() += job.model.vision_parameters() / job.strategy().tp;
-  const bool both_ends_here = placement.rank_of(placement.stages() - 1) == placement.rank_of(0);
-  if (!(job.model.tied() && both_ends_here)) parameters.back() += vocabulary;
+  const auto is_here = [&](int stage) { return placement.rank_of(stage) == placement.rank_of(0); };
+  const bool both_ends_here = is_here(placement.stages() - 1);  // also with two pipelines
+  for (int stage = 0; stage < placement.stages(); ++stage) {
+    if (placement.is_first(stage)) parameters[stage] += vocabulary;
+    if (placement.is_first(stage)) parameters[stage] += job.model.vision_parameters() / job.strategy().tp;
+    if (placement.is_last(stage) && !(job.model.tied() && both_ends_here)) parameters[stage] += vocabulary;
+  }
   return parameters;
 }
 
@@ -78,7 +81,8 @@ bool holds_scores(Saved tensor) {
 }
 }  // namespace
 
-std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<int>& layers_per_stage) {
+std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<int>& layers_per_stage,
+                                              int pipelines) {
   const auto unit_bytes = [&](Unit unit) {
     ActivationBytes bytes{0, 0};
     double of_core = 0;
@@ -114,8 +118,11 @@ std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<
          layers > 0 ? recomputed : 0,
          offloaded_bytes(job.model, job.shape, job.implementation, layers, job.strategy().offload)});
   }
-  stages.back().until_I += head.until_I;
-  stages.back().until_W += head.until_W;
+  const size_t depth = stages.size() / pipelines;
+  for (size_t first = 0; first < stages.size(); first += depth) {
+    stages[first + depth - 1].until_I += head.until_I;
+    stages[first + depth - 1].until_W += head.until_W;
+  }
   for (const Unit unit : kUnits) {  // the embedding keeps a tensor only with a vision encoder
     if (!is_vision(unit) && unit != Unit::embedding) continue;
     const ActivationBytes bytes = unit_bytes(unit);

@@ -52,7 +52,8 @@ struct ActivationBytes {
   double during_backward = 0;
   double offloaded = 0;  // part of until_I, if the activation is offloaded
 };
-std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<int>& layers_per_stage);
+std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<int>& layers_per_stage,
+                                              int pipelines = 1);
 
 /// Peak bytes of saved tensors on each rank, in the order of its blocks. The two actions of a braid count as
 /// alive together. Offloaded bytes are not counted from the block that waits for the copy up to the block

@@ -49,6 +49,8 @@ class ProgramBuilder {
 
   [[nodiscard]] OpId size() const { return static_cast<OpId>(program.ops.size()); }
   [[nodiscard]] int stages() const { return program.schedule.placement.stages(); }
+  [[nodiscard]] bool is_first(int stage) const { return program.schedule.placement.is_first(stage); }
+  [[nodiscard]] bool is_last(int stage) const { return program.schedule.placement.is_last(stage); }
   [[nodiscard]] int stage(const Action& action) const {
     return program.schedule.placement.stage(rank, action.chunk);
   }

@@ -28,7 +28,7 @@ Program begun(Schedule schedule, const std::vector<int>& layers_per_stage, const
   if (lowering.data_parallel && !whole)
     program.first_buckets = fill_buckets(
         units_of_chunk(layers_per_stage.front(),
-                       {lowering.embedding, layers_per_stage.size() == 1, lowering.vision_layers}),
+                       {lowering.embedding, program.schedule.placement.depth() == 1, lowering.vision_layers}),
         lowering.buckets);
   return program;
 }
@@ -46,9 +46,9 @@ class Lowerer {
     for (const Pass pass : {Pass::F, Pass::I, Pass::W, Pass::B})
       for (int stage = 0; stage < stages(); ++stage)
         chains(pass).push_back(
-            segments(pass, layers_per_stage[stage], whole && stage + 1 == stages(), lowering.backward,
-                     {whole && lowering.embedding && stage == 0, lowering.strategy.recompute,
-                      stage == 0 ? lowering.vision_layers : 0}));
+            segments(pass, layers_per_stage[stage], whole && b_.is_last(stage), lowering.backward,
+                     {whole && lowering.embedding && b_.is_first(stage), lowering.strategy.recompute,
+                      b_.is_first(stage) ? lowering.vision_layers : 0}));
     if (whole) return;
     for (const Pass pass : {Pass::S, Pass::T, Pass::U, Pass::E, Pass::G})
       chains(pass).push_back(vocabulary_segments(pass, vocabulary_.vocabulary()));
@@ -103,8 +103,8 @@ class Lowerer {
     if (action.pass == Pass::W) return kNothing;
     if (const auto decided = vocabulary_.input_of(action)) return *decided;
     if (action.pass == Pass::F)
-      return stage == 0 ? kNothing : b_.output_of(false, stage - 1, action.microbatch);
-    const bool last = stage + 1 == stages();
+      return b_.is_first(stage) ? kNothing : b_.output_of(false, stage - 1, action.microbatch);
+    const bool last = b_.is_last(stage);
     return last ? b_.output_of(false, stage, action.microbatch)
                 : b_.output_of(true, stage + 1, action.microbatch);
   }
@@ -117,20 +117,25 @@ class Lowerer {
     return b_.program.value(kind, stage, action.microbatch);
   }
   [[nodiscard]] ValueId source_of(const Action& action, int stage) const {
-    if (action.pass == Pass::W) return produced(true, stage, action.microbatch);
-    if (action.pass == Pass::S) return produced(false, stages() - 1, action.microbatch);
-    if (action.pass == Pass::G) return produced(true, 0, action.microbatch);
+    if (action.pass == Pass::S) return produced(false, stages() - 1, action.microbatch, 0);
+    if (action.pass == Pass::G) return produced(true, 0, action.microbatch, 0);
     if (is_of_vocabulary(action.pass)) return kNoValue;
-    if (action.pass == Pass::F) return produced(false, stage - 1, action.microbatch);
-    return produced(true, stage + 1, action.microbatch);
+    const int first = first_of(stage);
+    if (action.pass == Pass::W) return produced(true, stage, action.microbatch, first);
+    if (action.pass == Pass::F) return produced(false, stage - 1, action.microbatch, first);
+    return produced(true, stage + 1, action.microbatch, first);
   }
-  // The output of `stage`: the value of the nearest chain, up to this stage, that has a segment.
-  [[nodiscard]] ValueId produced(bool backward, int stage, int microbatch) const {
+  // The first stage of a stage's pipeline.
+  [[nodiscard]] int first_of(int stage) const { return stage - stage % schedule().placement.depth(); }
+  // The output of `stage`: the value of the nearest chain of its pipeline, up to this stage, that has a
+  // segment.
+  [[nodiscard]] ValueId produced(bool backward, int stage, int microbatch, int first) const {
     const auto& chains = chains_[static_cast<int>(backward ? Pass::I : Pass::F)];
-    while (stage >= 0 && stage < stages() && chains[stage].empty()) stage += backward ? 1 : -1;
-    if (stage < 0 || stage == stages()) {
+    const int end = first + schedule().placement.depth();
+    while (stage >= first && stage < end && chains[stage].empty()) stage += backward ? 1 : -1;
+    if (stage < first || stage == end) {
       if (vocabulary_.whole()) return kNoValue;
-      stage = std::clamp(stage, 0, stages() - 1);  // E's, or the head's, under the number of that stage's own
+      stage = std::clamp(stage, first, end - 1);  // E's, or the head's, under the number of that stage's own
     }
     return b_.program.value(backward ? ValueKind::gradient : ValueKind::activation, stage, microbatch);
   }
@@ -138,7 +143,8 @@ class Lowerer {
   // The value sent after a chain. Without an embedding no op makes what an empty first stage sends: it counts
   // as the stage's own.
   [[nodiscard]] ValueId sent(const Chain& chain) const {
-    const ValueId made = produced(is_backward(chain.action.pass), chain.stage, chain.action.microbatch);
+    const ValueId made =
+        produced(is_backward(chain.action.pass), chain.stage, chain.action.microbatch, first_of(chain.stage));
     return made == kNoValue ? chain.value : made;
   }
 
@@ -394,12 +400,12 @@ class Lowerer {
       const bool backward = is_backward(chain.action.pass);
       if (chain.action.pass == Pass::W) continue;
       if (vocabulary_.take_output(chain.action, result_of(chain, chains), sent(chain))) continue;
-      if (backward && chain.stage == 0) {  // for the embedding's gradient, where W makes it
-        b_.set_output(b_.output_of(true, 0, chain.action.microbatch),
+      if (backward && b_.is_first(chain.stage)) {  // for the embedding's gradient, where W makes it
+        b_.set_output(b_.output_of(true, chain.stage, chain.action.microbatch),
                       {chain.segments->empty() ? chain.input : chain.result, kNothing});
         continue;
       }
-      const bool last = !backward && chain.stage + 1 == stages();
+      const bool last = !backward && b_.is_last(chain.stage);
       const int consumer = last ? chain.stage : chain.stage + (backward ? -1 : 1);
       const int receiver = schedule().placement.rank_of(consumer);
       const Ref output = b_.output_of(backward, chain.stage, chain.action.microbatch);

@@ -79,6 +79,8 @@ std::string describe_op(const Program& program, OpId id) {
       return "weights of " + bucket_name(program, id);
     case OpKind::embedding_reduce:
       return "gradients of the embedding";
+    case OpKind::pipeline_reduce:
+      return "gradients of both pipelines";
     case OpKind::gradient_norm:
       return "norm of the gradients";
     case OpKind::norm_prefix:

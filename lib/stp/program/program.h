@@ -40,6 +40,7 @@ enum class OpKind : uint8_t {
   gradient_scatter,  // replaces gradient_reduce with ZeRO-1: a reduce-scatter, each rank gets its share
   weight_gather,     // with ZeRO-1, all-gathers the weights of a chunk or bucket before its first forward
   embedding_reduce,  // sums tied embeddings' gradients of the first and last virtual stage's ranks
+  pipeline_reduce,   // sums the gradients of a rank's chunks with those of their copies in another pipeline
   gradient_norm,     // with post-validation: the squared norm of a pipeline rank's gradients
   norm_prefix,       // sends the next rank the sum of these squares so far
   norm_total,        // sends the rank before the last step's sum over all ranks
@@ -121,7 +122,7 @@ struct Program {
   std::vector<int> layers_per_stage;
   Strategy strategy;                  // `zero` only where gradients are reduced
   int vision_layers = 0;              // layers of the vision encoder on the first virtual stage
-  std::vector<Bucket> first_buckets;  // of the first virtual stage: empty or at least two; other stages have
+  std::vector<Bucket> first_buckets;  // of a first virtual stage: empty or at least two; other stages have
                                       // none
   std::vector<ProgramStream> streams;
   std::vector<Op> ops;              // by rank, each in the order of issue
@@ -147,7 +148,8 @@ struct Program {
   }
   /// The buckets of a virtual stage's chunk. Empty: one bucket holds the whole chunk.
   [[nodiscard]] std::span<const Bucket> buckets(int stage) const {
-    return stage == 0 ? std::span<const Bucket>(first_buckets) : std::span<const Bucket>();
+    return schedule.placement.is_first(stage) ? std::span<const Bucket>(first_buckets)
+                                              : std::span<const Bucket>();
   }
   /// The virtual stage that an op works for; -1 for the optimizer and the gradients' norm.
   [[nodiscard]] int stage_of(OpId op) const;

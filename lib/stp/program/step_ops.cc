@@ -5,6 +5,9 @@
 
 namespace stp {
 
+StepOps::StepOps(const Lowering& lowering, ProgramBuilder& builder)
+    : lowering_(lowering), b_(builder), gradients_(b_.new_outputs(b_.program.schedule.pp())) {}
+
 void StepOps::begin_rank() {
   const int chunks = b_.program.schedule.chunks();
   reductions_.clear();
@@ -87,6 +90,7 @@ void StepOps::depend_on_gradients(const Bucket& bucket, int chunk) {
 
 void StepOps::end_rank() {
   if (lowering_.tied) reduce_embedding();
+  if (b_.program.schedule.placement.pipelines() > 1) reduce_over_pipelines();
   if (lowering_.strategy.post_validation) send_prefix();
   if (!lowering_.optimizer) return;
   b_.begin_op();
@@ -109,7 +113,7 @@ Ref StepOps::take_total() { return std::exchange(total_, kNothing); }
 
 bool StepOps::has_weights(const Action& action) const {
   const int stage = b_.stage(action);
-  return b_.program.layers_per_stage[stage] > 0 || stage == 0 || stage + 1 == b_.stages();
+  return b_.program.layers_per_stage[stage] > 0 || b_.is_first(stage) || b_.is_last(stage);
 }
 
 void StepOps::wait_for_gradients() {
@@ -149,15 +153,29 @@ void StepOps::add_norm_transfer(OpKind kind, int receiver) {
   b_.set_output(b_.norm_of(kind, b_.rank), {op, kNothing});
 }
 
+// What all gradients of the rank wait for.
+std::array<Ref, 2> StepOps::gradients() const {
+  return reductions_.empty() ? std::array{b_.latest.rank_compute, b_.latest.scatter}
+                             : std::array{reductions_.back(), kNothing};
+}
+
+// The chunks of rank p − 1 − r are copies of those of rank r.
+void StepOps::reduce_over_pipelines() {
+  b_.set_output(gradients_ + b_.rank, gradients());
+  b_.begin_op();
+  b_.depend(gradients_ + b_.rank);
+  b_.depend(gradients_ + b_.program.schedule.pp() - 1 - b_.rank);
+  reductions_.push_back(
+      b_.add({.kind = OpKind::pipeline_reduce, .block = -1, .stream = b_.stream(StreamKind::dp)}));
+}
+
 // When the ranks of the first and the last virtual stage have all their gradients, they sum the gradients of
 // the embedding, of which each has a copy.
 void StepOps::reduce_embedding() {
   const Placement& placement = b_.program.schedule.placement;
   const int first = placement.rank_of(0), last = placement.rank_of(b_.stages() - 1);
   if (first == last || (b_.rank != first && b_.rank != last)) return;
-  b_.set_output(b_.gradients_of_end(b_.rank == last ? 1 : 0),
-                reductions_.empty() ? std::array{b_.latest.rank_compute, b_.latest.scatter}
-                                    : std::array{reductions_.back(), kNothing});
+  b_.set_output(b_.gradients_of_end(b_.rank == last ? 1 : 0), gradients());
   b_.begin_op();
   for (const int end : {0, 1}) b_.depend(b_.gradients_of_end(end));
   reductions_.push_back(b_.add({.kind = OpKind::embedding_reduce,

@@ -2,6 +2,7 @@
 // norm and the optimizer. Private to this module.
 #pragma once
 
+#include <array>
 #include <span>
 #include <vector>
 
@@ -12,7 +13,7 @@ namespace stp {
 
 class StepOps {
  public:
-  StepOps(const Lowering& lowering, ProgramBuilder& builder) : lowering_(lowering), b_(builder) {}
+  StepOps(const Lowering& lowering, ProgramBuilder& builder);
 
   void begin_rank();
   /// Call after a block's ops: reduces the gradients of chunks whose last backward it has, bucket by bucket.
@@ -35,10 +36,13 @@ class StepOps {
   [[nodiscard]] Ref prefix_of_ranks_before() const;
   void add_norm_transfer(OpKind kind, int receiver);
   void reduce_embedding();
+  void reduce_over_pipelines();
+  [[nodiscard]] std::array<Ref, 2> gradients() const;
   void wait_for_gradients();
 
   const Lowering& lowering_;
   ProgramBuilder& b_;
+  const Ref gradients_;  // by rank, with two pipelines: the output that stands for all its gradients
   // State of the current rank.
   std::vector<int> backwards_left_;  // by chunk: B and W not issued yet
   std::vector<OpId> reductions_;

@@ -21,6 +21,8 @@ void Executor::begin(RankState& rank, Stream& stream, OpId id) {
       wait_for_neighbour(rank, stream, needed);
       continue;
     }
+    if (plan_.program.ops[id].kind == OpKind::pipeline_reduce && !is_own(rank, needed))
+      continue;  // its sum waits
     stream.wait(events(rank, needed).done);
     if (plan_.program.frees(id, needed)) free_offloaded(rank, stream, needed);
   }
@@ -49,6 +51,7 @@ void Executor::issue(OpId id) {
   if (is_exchange(op.kind)) return issue_exchange(id);
   if (is_of_replicas(op.kind)) return issue_of_replicas(id);
   if (is_host_copy(op.kind)) return issue_host_copy(id);
+  if (op.kind == OpKind::pipeline_reduce) return issue_pipeline_reduce(id);
   if (op.kind == OpKind::gradient_norm) return issue_gradient_norm(id);
   if (is_norm_transfer(op.kind)) return issue_norm_transfer(id);
   if (op.kind == OpKind::optimizer) return issue_optimizer(id);
@@ -89,7 +92,7 @@ void Executor::issue_compute(TensorGroup& group, const Op& op) {
   }
   if (op.unit != Unit::head) return;
   const double tokens = static_cast<double>(training_.tokens()) * training_.grid.cp * training_.grid.dp;
-  if (forward) head_loss(group, op, 1.0 / (tokens * plan_.program.schedule.microbatches));
+  if (forward) head_loss(group, op, 1.0 / (tokens * plan_.program.schedule.all_microbatches()));
   if (input_gradient) sum_head_gradient(group, op);
 }
 

@@ -108,6 +108,7 @@ class Executor {
   void issue_exchange(OpId id);
   void issue_of_replicas(OpId id);
   void issue_host_copy(OpId id);
+  void issue_pipeline_reduce(OpId id);
   void wait_for_neighbour(RankState& rank, Stream& stream, OpId needed);
   void issue_optimizers(const std::vector<OpId>& ids);
   /// Runs the optimizer on a rank. `total`, if given, is the squared gradient norm, for clipping.
@@ -146,8 +147,10 @@ class Executor {
   std::vector<std::vector<RankGroup>> data_groups_;      // by stage
   // By stage: ranks that share each sequence; tensor-parallel groups with exchanges.
   std::vector<std::vector<RankGroup>> context_groups_, tensor_rings_;
-  std::vector<RankGroup> model_groups_;                  // with post-validation, one for each stage
-  RankGroup world_;                                      // if there are several processes
+  std::vector<RankGroup>
+      pipeline_groups_;                  // with two pipelines: pairs of ranks, and a copy of a chunk on each
+  std::vector<RankGroup> model_groups_;  // with post-validation, one for each stage
+  RankGroup world_;                      // if there are several processes
   std::vector<std::vector<OffloadedTensor>> offloaded_;  // by virtual stage: an activation's
   std::vector<std::vector<Link>> links_;                 // by stream of the Program
   int updates_ = 0;                                      // optimizer steps that were not undone

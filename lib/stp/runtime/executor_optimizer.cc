@@ -2,6 +2,7 @@
 #include "stp/runtime/executor.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace stp {
 
@@ -28,6 +29,36 @@ void Executor::issue_of_replicas(OpId id) {
     else
       group.group->all_reduce(Reduce::sum, parts);
     for (RankState* rank : group.ranks) end(*rank, *rank->dp, id);
+  }
+}
+
+// The ops of two ranks are one sum: it is issued with the later of those that this process drives.
+void Executor::issue_pipeline_reduce(OpId id) {
+  const int pp = plan_.program.stream_of(id).rank;
+  // Chunk `chunk` of the first half's rank, or its copy.
+  const auto chunk_here = [&](const RankState& rank, int chunk) -> const ChunkState& {
+    return rank.chunks[2 * rank.place.pp < training_.grid.pp ? chunk : 1 - chunk];
+  };
+  for (RankGroup& group : pipeline_groups_) {
+    const auto is_of_op = [&](const RankState* rank) { return rank->place.pp == pp; };
+    const auto own = std::ranges::find_if(group.ranks, is_of_op);
+    if (own == group.ranks.end()) continue;
+    begin(**own, *(*own)->dp, id);
+    (*own)->pipeline_reduce = id;
+    if (!std::ranges::all_of(group.ranks,
+                             [](const RankState* rank) { return rank->pipeline_reduce.has_value(); }))
+      continue;
+    for (int chunk = 0; chunk < plan_.program.schedule.chunks(); ++chunk)
+      for (size_t bucket = 0; bucket < chunk_here(*group.ranks.front(), chunk).buckets.size(); ++bucket) {
+        std::vector<Part> parts;
+        for (RankState* rank : group.ranks) {
+          const BucketState& state = chunk_here(*rank, chunk).buckets[bucket];
+          const Tensor own_share = state.share_of(state.gradients);
+          parts.push_back({rank->dp.get(), own_share, own_share});
+        }
+        group.group->all_reduce(Reduce::sum, parts);
+      }
+    for (RankState* rank : group.ranks) end(*rank, *rank->dp, *std::exchange(rank->pipeline_reduce, {}));
   }
 }
 
@@ -76,6 +107,7 @@ void Executor::add_gradient_norms(TensorGroup& group) const {
     rank->norm = rank->device.allocate(*rank->compute, MemoryKind::working, DType::f64, 1, 1);
     rank->device.kernels().issue(*rank->compute, kernel::Fill{.tensor = rank->norm, .value = 0});
   }
+  const double once = 1.0 / plan_.program.schedule.placement.pipelines();  // each has all gradients
   const auto add_squares = [](RankState& rank, double factor, const Tensor& gradients) {
     if (gradients.elements() > 0)
       rank.device.kernels().issue(
@@ -87,14 +119,14 @@ void Executor::add_gradient_norms(TensorGroup& group) const {
       const BucketState& bucket = rank->chunks[chunk].buckets[index];
       const Tensor own = bucket.share_of(bucket.gradients);
       const int64_t whole = std::clamp<int64_t>(bucket.partial_begin - bucket.share_begin, 0, own.columns);
-      add_squares(*rank, 1, own.part(0, 1, whole));
+      add_squares(*rank, once, own.part(0, 1, whole));
       const Tensor rest = own.part(whole, 1, own.columns - whole);
       if (rest.elements() > 0) partial.push_back({rank->compute.get(), rest, rest});
     }
     if (partial.empty()) return;
     group.inside->all_reduce(Reduce::sum, partial);
     for (size_t i = 0; i < partial.size(); ++i)
-      add_squares(*group.ranks[i], 1.0 / training_.grid.tp, partial[i].in);
+      add_squares(*group.ranks[i], once / training_.grid.tp, partial[i].in);
   };
   const std::vector<ChunkState>& chunks = group.ranks.front()->chunks;  // the same on all ranks
   for (size_t chunk = 0; chunk < chunks.size(); ++chunk)

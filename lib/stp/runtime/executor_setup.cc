@@ -34,6 +34,7 @@ ExecutionPlan make_plan(Program program) {
   if (plan.program.strategy.post_validation) plan_check(plan);
   int layer = 0;
   for (const int layers : plan.program.layers_per_stage) {
+    if (plan.program.schedule.placement.is_first(static_cast<int>(plan.first_layer.size()))) layer = 0;
     plan.first_layer.push_back(layer);
     layer += layers;
   }
@@ -88,7 +89,8 @@ void Executor::make_ranks() {
     rank.compute = make("compute", StreamPriority::compute);
     if (training_.grid.tp > 1) rank.tp = make("tp", StreamPriority::communication);
     if (training_.grid.cp > 1) rank.cp = make("cp", StreamPriority::communication);
-    if (training_.grid.cp * training_.grid.dp > 1) rank.dp = make("dp", StreamPriority::communication);
+    if (training_.grid.cp * training_.grid.dp * placement.pipelines() > 1)
+      rank.dp = make("dp", StreamPriority::communication);
     if (program.strategy.sequence_parallel) rank.gather = make("gather", StreamPriority::communication);
     if (program.strategy.offload > 0) {
       rank.d2h = make("d2h", StreamPriority::communication);
@@ -103,8 +105,8 @@ void Executor::make_ranks() {
         const int stage = placement.stage(rank.place.pp, chunk);
         rank.chunks.push_back(
             make_chunk(device, *rank.compute, training_,
-                       {plan_.first_layer[stage], program.layers_per_stage[stage], stage == 0,
-                        stage + 1 == placement.stages(), program.buckets(stage)},
+                       {plan_.first_layer[stage], program.layers_per_stage[stage], placement.is_first(stage),
+                        placement.is_last(stage), program.buckets(stage)},
                        rank.place.tp, share_of(rank), program.strategy.post_validation));
       }
     } catch (const std::runtime_error& error) {  // out of memory
@@ -154,6 +156,12 @@ void Executor::make_groups() {
     if (place.cp == 0 && place.dp == 0 && grid.cp * grid.dp > 1)
       if (RankGroup group = make_group("dp", grid.data_group(world_rank)); group.group)
         data_groups_[place.pp].push_back(std::move(group));
+    if (plan_.program.schedule.placement.pipelines() > 1 && 2 * place.pp < grid.pp) {
+      RankGrid::Place other = place;
+      other.pp = grid.pp - 1 - place.pp;
+      if (RankGroup group = make_group("pipelines", {world_rank, grid.rank(other)}); group.group)
+        pipeline_groups_.push_back(std::move(group));
+    }
     // The ranks that divide the gradients: those of one replica, or with ZeRO-1 of all replicas; with
     // post-validation, those of one stage.
     const bool zero = plan_.program.strategy.zero, by_stage = plan_.program.strategy.post_validation;

@@ -101,8 +101,10 @@ void Executor::begin_step(std::span<const TokenSample> samples) {
 
     const auto own = samples.subspan(rank->place.dp * per_replica, per_replica);
     // `images`: the number of a sample's tokens that image tokens replace.
-    const auto upload = [&](std::vector<Tensor>& tensors, auto member, int images) {
-      for (int microbatch = 0; microbatch < schedule.microbatches; ++microbatch) {
+    // Each pipeline has its own part of the samples.
+    const auto upload = [&](std::vector<Tensor>& tensors, auto member, int images, int pipeline) {
+      const int first = pipeline * schedule.microbatches;
+      for (int microbatch = first; microbatch < first + schedule.microbatches; ++microbatch) {
         std::vector<int32_t> flat;
         for (int i = 0; i < training_.microbatch_size; ++i) {
           const auto& row = own[static_cast<size_t>(microbatch) * training_.microbatch_size + i].*member;
@@ -116,13 +118,15 @@ void Executor::begin_step(std::span<const TokenSample> samples) {
         device.upload(*rank->compute, tensors.back(), std::as_bytes(std::span(flat)));
       }
     };
-    const int stages = schedule.placement.stages();
-    if (schedule.placement.rank_of(0) == rank->place.pp) {
-      upload(rank->tokens, &TokenSample::tokens, training_.image_tokens());
-      upload_patches(*rank, training_, own);
-    }
-    if (schedule.placement.rank_of(stages - 1) == rank->place.pp) {
-      upload(rank->targets, &TokenSample::targets, 0);
+    for (int chunk = 0; chunk < schedule.chunks(); ++chunk) {
+      const int stage = schedule.placement.stage(rank->place.pp, chunk);
+      const int pipeline = stage / schedule.placement.depth();
+      if (schedule.placement.is_first(stage)) {
+        upload(rank->tokens, &TokenSample::tokens, training_.image_tokens(), pipeline);
+        upload_patches(*rank, training_, own);
+      }
+      if (!schedule.placement.is_last(stage)) continue;
+      upload(rank->targets, &TokenSample::targets, 0, pipeline);
       rank->loss = device.allocate(*rank->compute, MemoryKind::data, statistics_type(training_.type), 1, 1);
       device.kernels().issue(*rank->compute, kernel::Fill{.tensor = rank->loss, .value = 0});
     }

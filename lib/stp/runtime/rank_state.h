@@ -26,7 +26,7 @@ struct RankState {
   Device& device;
   /// `tp` is null if the tensor-parallel group has one rank: `compute` then runs its collectives. `gather`,
   /// for the second all-gather for weight gradients, exists with sequence parallelism; `cp` with context
-  /// parallelism; `dp` with context or data parallelism; `d2h` and `h2d` with offload.
+  /// parallelism; `dp` with context or data parallelism or two pipelines; `d2h` and `h2d` with offload.
   std::unique_ptr<Stream> compute, tp, cp, dp, gather, d2h, h2d;
   std::optional<UnitContext> context, encoder;  // of the language model; of its vision encoder
   std::vector<ChunkState> chunks;
@@ -39,7 +39,8 @@ struct RankState {
   std::vector<OpEvents> ops;          // by op of this rank, from rank_begin on
   std::map<OpId, OpEvents> arrivals;  // transfers to this rank; `started`: the receive could begin
   std::unordered_map<ValueId, Tensor> values;
-  bool behind_collective = false;  // a collective was issued after the last compute op
+  std::optional<OpId> pipeline_reduce;  // begun, until the other rank's begins
+  bool behind_collective = false;       // a collective was issued after the last compute op
   std::map<std::tuple<Unit, int, int, int>, SavedUnit> saved;  // by unit, chunk, layer and microbatch
   std::map<OpId, std::vector<Tensor>> leaving;  // by offload: on the device until the copy is done
   std::map<std::pair<int, int>, std::vector<Tensor>> on_host;  // by chunk and microbatch

@@ -131,7 +131,7 @@ StepResult Trainer::step(const std::vector<TokenSample>& samples) {
   const RankGrid& grid = state_->training.grid;
   const Program& program = state_->plan.program;
   const size_t expected =
-      static_cast<size_t>(program.schedule.microbatches) * state_->training.microbatch_size * grid.dp;
+      static_cast<size_t>(program.schedule.all_microbatches()) * state_->training.microbatch_size * grid.dp;
   if (samples.size() != expected)
     throw std::logic_error("a step of " + std::to_string(expected) + " samples was given " +
                            std::to_string(samples.size()));
