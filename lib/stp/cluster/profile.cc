@@ -24,9 +24,16 @@ constexpr double kSpreadOfCounts = 2;
 // Counts and capacities that are in every data sheet, though a source may name another machine's.
 constexpr double kExact = 1;
 
+// How sure a value is: on this machine, by its makers, from other values, or not at all.
+constexpr const char* kSure[] = {"measured", "documented", "inferred", "unknown"};
+
 std::string require_source(JsonInput& field) {
   std::string source = field.string("source");
   if (source.empty()) throw field.error("source", "is empty", "say where the value comes from");
+  const std::string sure = field.string_or("sure", "unknown");
+  if (std::ranges::find(kSure, sure) == std::end(kSure))
+    throw field.error("sure", "\"" + sure + "\" is not a choice",
+                      "write measured, documented, inferred or unknown");
   return source;
 }
 

@@ -127,6 +127,15 @@ TEST_F(Profile, ListsExactlyItsFittedValuesAndWhatTheyWereFittedTo) {
   EXPECT_NE(profile.fitted_to, "");
 }
 
+TEST_F(Profile, SaysHowSureAValueIsInFourWords) {
+  for (const char* word : {"measured", "documented", "inferred", "unknown"}) {
+    json_["sms"]["sure"] = word;
+    EXPECT_NO_THROW(read());
+  }
+  json_["sms"]["sure"] = "certainly";
+  EXPECT_THROW(read(), InputError);
+}
+
 TEST_F(Profile, KnowsAssumedValuesByTheirSourceAndHowFarTheyMayBeOff) {
   const auto from = [&](const char* key, double value, const char* source) {
     json_[key] = {{"value", value}, {"source", source}};
