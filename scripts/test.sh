@@ -9,6 +9,7 @@
 #   asan       the tests under the address and undefined behaviour sanitizers
 #   tsan       the tests of code with threads under the thread sanitizer
 #   reproduce  scripts/reproduce.sh, to a temporary folder, must leave a report of at most 3 MB
+#   transformers  scripts/transformers, with packages that it installs; skipped where it cannot
 #
 # --all stands for all of them. A failing stage does not stop the others; the table at the end says which did, and the exit
 # code is 1 if one did.
@@ -16,7 +17,7 @@
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-all=(format ci tidy asan tsan reproduce)
+all=(format ci tidy asan tsan reproduce transformers)
 stages=()
 for word in "$@"; do
   if [[ $word == --all ]]; then
@@ -94,8 +95,14 @@ stage_reproduce() {
   fi
 }
 
+# Uses the ci stage's build.
+stage_transformers() {
+  install_missing python3-torch python3-venv
+  configure ci && build ci --target stp && scripts/transformers --stp build/ci/bin/stp
+}
+
 install_missing "${STP_BUILD_PACKAGES[@]}" "${STP_TEST_PACKAGES[@]}"
-table=$(printf '%-10s %6s  %s' stage time result)
+table=$(printf '%-12s %6s  %s' stage time result)
 failed=0
 for stage in "${stages[@]}"; do
   say "$stage"
@@ -106,11 +113,13 @@ for stage in "${stages[@]}"; do
   code=$?
   set -e
   result=passed
-  if ((code != 0)); then
+  if ((code == 77)); then
+    result=skipped
+  elif ((code != 0)); then
     result="FAILED ($code)"
     failed=1
   fi
-  table+=$(printf '\n%-10s %5ss  %s' "$stage" "$((SECONDS - start))" "$result")
+  table+=$(printf '\n%-12s %5ss  %s' "$stage" "$((SECONDS - start))" "$result")
 done
 for log in "$temporary"/*.log; do
   [[ -e $log ]] || continue
