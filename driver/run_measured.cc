@@ -184,6 +184,10 @@ BackendOptions backend_options(const DeviceOptions& options, const Training& tra
   devices.world_size = training.grid.size();
   if (options.emulates())
     devices.hooks = emulated::take_seconds([seconds](int, uint32_t op) { return seconds[op]; });
+  if (options.fault && options.fault->kind == FaultKind::disk && options.processes != nullptr &&
+      process_of_rank(options.fault->rank, devices.world_size, options.processes->count()) != 0)
+    throw InputError("", "--inject", "fills the disk of a process that writes nothing",
+                     "name a rank of process 0");
   if (options.fault)
     devices.hooks = with_fault(std::move(devices.hooks), *options.fault, program, training.grid);
   return devices;

@@ -10,7 +10,9 @@ import re
 import subprocess
 import sys
 
-from command_line import changed, CommandLine, main, PROFILES, read_json, ROOT, RUN
+import jsonschema
+
+from command_line import changed, CommandLine, HARDWARE, main, PROFILES, read_json, ROOT, RUN, UNIT
 
 
 class Run(CommandLine):
@@ -51,6 +53,43 @@ class Run(CommandLine):
         for one, other in zip(first, second):
             self.assertAlmostEqual(one, other, places=9)
         self.assertIn("traceEvents", self.read("trace.json"))
+
+    def test_emulated_steps_have_the_simulators_beside_them(self):
+        """Steps of real time are never shorter; how much longer depends on what else runs."""
+        unit = {"attn.F": 0.001, "attn.I": 0.001, "attn.W": 0.001, "mlp.F": 0.001, "mlp.I": 0.002, "mlp.W": 0.001,
+                "head.F": 0.001, "p2p": 0.0002}  # fmt: skip
+        of_units = changed(UNIT, schedules=["1f1b-i", "zb-v", "stp"], layers_per_chunk=[1] * 4,
+                           costs={"unit": unit})  # fmt: skip
+        on_hardware = changed(HARDWARE, schedules=["stp"], parallel={"tp": 2, "pp": 2, "dp": 2}, microbatches=4, seq=64,
+                              zero=1, sequence_parallel=True, contention=False, layers_per_chunk="even")  # fmt: skip
+        for i, scenario in enumerate((of_units, on_hardware)):
+            path = self.write(scenario)
+            self.succeed("run", path, "--backend", "emulated", "--json", f"emulated-{i}.json")
+            self.succeed("simulate", path, "--json", f"simulated-{i}.json")
+            emulated, simulated = self.read(f"emulated-{i}.json"), self.read(f"simulated-{i}.json")
+            jsonschema.validate(emulated, read_json(ROOT / "results/schema/record.schema.json"))
+            self.assertEqual(emulated["evidence"], "emulated")
+            self.assertEqual(emulated["scenario"], simulated["scenario"])
+            for row, virtual in zip(emulated["results"], simulated["results"], strict=True):
+                self.assertAlmostEqual(row["predicted"]["step_time_s"], virtual["step_time_s"], places=12)
+                self.assertGreaterEqual(min(row["step_time_repeats_s"]), virtual["step_time_s"] * (1 - 1e-9))
+                for field in ("model", "cluster", "tp", "layers_per_chunk", "unit_costs"):
+                    self.assertEqual(row[field], virtual[field])
+                self.assertEqual((row["losses"], [rank["memory_bytes"] for rank in row["ranks"]]), ([], [None, None]))
+        late = of_units | {"schedules": ["stp"]}
+        on_time, path = self.read("emulated-0.json")["results"][2]["predicted"]["step_time_s"], self.write(late)
+        self.succeed("run", path, "--backend", "emulated", "--inject", "slow:0:F0.0:0.5", "--json", "late.json")
+        row = self.read("late.json")["results"][0]
+        self.assertAlmostEqual(row["predicted"]["step_time_s"], on_time + 0.5, places=12)  # all wait for the first op
+        self.assertGreaterEqual(min(row["step_time_repeats_s"]), on_time + 0.5 - 1e-9)
+        for scenario, flags, words in (
+                (RUN, (), "run: computes, and emulated kernels only take time"),
+                (changed(of_units, costs={"unit": {"all_reduce": 1}}), (), "parallel.tp: is 1, and a rank without"),
+                (changed(HARDWARE, tp_overlap="flux", sequence_parallel=True), (), "tp_overlap: is flux"),
+                (of_units, ("--predict", "a800"), "--predict: is for kernels that compute"),
+                (of_units, ("--memory-limit", 1), "--memory-limit: emulated takes no memory"),
+                (of_units, ("--inject", "nan:0:F0.0"), "--inject: emulated computes no values")):  # fmt: skip
+            self.refused(["run", self.write(scenario), "--backend", "emulated", *flags], words)
 
     def test_json_to_standard_output_is_json_alone(self):
         done = self.run_cpu(RUN, "--json", "-", "--trace", "/dev/null")

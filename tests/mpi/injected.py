@@ -1,0 +1,97 @@
+"""`stp run` made to fail, by --inject and by kill -9: injected.py STP MPIRUN… All processes end in time, with an exit code, words
+that name rank and op, and nothing half-written. STP_KILLS: how many runs are killed at a random moment (2)."""
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from command_line import RUN, UNIT, CommandLine, changed  # noqa: E402
+
+MPIRUN = sys.argv[2:]
+IN_TIME = 10  # seconds
+TRAINED = changed(RUN, schedules=["stp"], run={"steps": 3})
+EMULATED = changed(UNIT, parallel={"pp": 2, "tp": 2}, costs={"unit": {"attn.F": 0.001, "all_reduce": 0.001}})
+ENDLESS = changed(TRAINED, run={"steps": 100_000})
+# By kind: what is said besides, with a deadline of one second.
+WORDS = {"kill": r"(?s)^stp: injected", "stall": r"rank \d, .* of \w\d\.\d, .* waits .*: nothing moved for [12] s",
+         "nan": r"rank \d, compute, head.F of F1\.1: .*not finite", "alloc": r"rank {rank}, compute, .*{op}.*: out of memory, as injected",
+         "disk": r"\.json: could not be written completely"}  # fmt: skip
+
+
+class Injected(CommandLine):
+    stp = str(Path(sys.argv[1]).resolve())
+
+    def fails(self, kind, rank, action, scenario, backend, processes):
+        """It ends in time, says where it was made to fail and what came of that, and leaves nothing."""
+        path, start = self.write(scenario), time.monotonic()
+        done = self.run_stp("run", path, "--backend", backend, "--deadline", 1, "--json", "out.json", "--csv", "out.csv",
+                            "--inject", f"{kind}:{rank}:{action}", launcher=[*MPIRUN, "-np", processes] if processes > 1 else [])  # fmt: skip
+        self.assertLess(time.monotonic() - start, IN_TIME)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, rf"stp: injected {kind} at rank {rank}, [\w.]+ of {re.escape(action)}\b")
+        self.assertRegex(done.stderr, WORDS[kind].replace("{rank}", str(rank)).replace("{op}", re.escape(action)))
+        self.assertEqual(os.listdir(self.folder), [path.name])
+
+    def test_every_fault_ends_all_ranks(self):
+        for kind in WORDS:
+            for processes in 1, 4:
+                rank = 0 if kind == "disk" else 3
+                with self.subTest(kind, processes=processes):
+                    self.fails(kind, rank, "F1.1", TRAINED, "cpu", processes)
+                    if kind != "nan" and processes == 1:
+                        self.fails(kind, rank, "F0.1", EMULATED, "emulated", processes)
+
+    def test_a_slow_op_delays_the_step_alone(self):
+        start = time.monotonic()
+        self.succeed("run", self.write(TRAINED), "--backend", "cpu", "--inject", "slow:3:F1.1:0.5", "--json", "out.json")
+        self.assertGreaterEqual(time.monotonic() - start, 1.5)
+        self.assertGreaterEqual(min(self.read("out.json")["results"][0]["step_time_repeats_s"]), 0.5)
+
+    def test_what_is_no_fault_is_refused(self):
+        path = self.write(TRAINED)
+        for fault, words in (("boom:0:F0.0", "is not a fault; write KIND:RANK:ACTION"), ("kill:0", "is not a fault"),
+                             ("kill:-1:F0.0", "is not a fault"), ("kill:0:F0.0:1", "is not a fault"), ("slow:0:F0.0", "is not a fault"),
+                             ("slow:0:F0.0:soon", '"soon" is not a number of seconds'), ("kill:9:F0.0", "is on rank 9 of 4; use 0 to 3"),
+                             ("kill:0:F0.9", "names F0.9, which rank 0 does not compute in stp")):  # fmt: skip
+            self.refused(["run", path, "--backend", "cpu", "--inject", fault, "--json", "out.json"], "--inject: ", words)
+        done = self.run_stp("run", path, "--backend", "cpu", "--inject", "disk:3:F0.0", launcher=[*MPIRUN, "-np", 2])
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("name a rank of process 0", done.stderr)
+
+    def test_killed_at_any_moment(self):
+        dice = random.Random(2)
+        worst = 0
+        path = self.write(ENDLESS)
+        for i in range(int(os.environ.get("STP_KILLS", "2"))):
+            killed, when = dice.randrange(4), dice.uniform(0, 1.5)
+            with self.subTest(i, killed=killed, when=when):
+                script = 'echo $$ > "pid-$OMPI_COMM_WORLD_RANK"; exec "$0" "$@"'
+                command = [*MPIRUN, "-np", "4", "sh", "-c", script, self.stp, "run", path, "--backend", "cpu", "--json", "out.json"]
+                with subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as mpirun:
+                    pids = [self.folder / f"pid-{process}" for process in range(4)]
+                    while not all(pid.exists() and pid.read_text() for pid in pids):
+                        time.sleep(0.005)
+                    time.sleep(when)
+                    start = time.monotonic()
+                    os.kill(int(pids[killed].read_text()), signal.SIGKILL)
+                    _, words = mpirun.communicate(timeout=60)  # ends when no process has the pipes
+                worst = max(worst, time.monotonic() - start)
+                self.assertNotEqual(mpirun.returncode, 0)
+                self.assertRegex(words, rf"(?s)process rank {killed} .*on\s+signal 9")
+                for pid in pids:
+                    pid.unlink()
+                self.assertEqual(os.listdir(self.folder), [path.name])
+        self.assertLess(worst, IN_TIME)
+        print(f"the last process ended {worst:.1f} s after the kill at the latest")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
