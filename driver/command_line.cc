@@ -23,7 +23,8 @@ std::string version_text() {
     });
     if (!of_this.empty()) libraries += "\n" + backend.name + ": " + of_this;
   }
-  return "stp " STP_VERSION " (" STP_GIT_REVISION ")\nevidence: simulated, emulated, measured, replayed\nbackends: " +
+  return "stp " STP_VERSION " (" STP_GIT_REVISION
+         ")\nevidence: simulated, emulated, measured, replayed\nbackends: " +
          joined(built_in_backends(), &BuiltIn::name) + libraries;
 }
 

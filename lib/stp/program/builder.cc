@@ -1,5 +1,7 @@
 #include "stp/program/builder.h"
 
+#include <algorithm>
+#include <span>
 #include <utility>
 
 namespace stp {
@@ -30,6 +32,59 @@ void ProgramBuilder::begin_block(int next) {
 void ProgramBuilder::end_block() {
   if (latest.compute != kNothing) latest.rank_compute = latest.compute;
   if (latest.collective != kNothing) latest.rank_collective = latest.collective;
+}
+
+Ref ProgramBuilder::input_of(const Action& action) const {
+  const int stage = this->stage(action);
+  if (action.pass == Pass::W) return kNothing;
+  if (action.pass == Pass::F)
+    return is_first(stage) ? kNothing : output_of(false, stage - 1, action.microbatch);
+  return is_last(stage) ? output_of(false, stage, action.microbatch)
+                        : output_of(true, stage + 1, action.microbatch);
+}
+
+// Numbers of ops move by the distance of the blocks; those of values and outputs by the distance of the
+// microbatches of their action. An action uses the output before it; the embedding's W that of its own I.
+void ProgramBuilder::copy(const WrittenBlock& from, const Block& to) {
+  const auto source = from.block.actions(), copied = to.actions();
+  const auto moves = [&](size_t i) {
+    return static_cast<uint32_t>(copied[i].microbatch - source[i].microbatch);
+  };
+  const std::array<uint32_t, 2> by{moves(0), to.braided() ? moves(1) : 0};
+  const Action& second = source.back();
+  const Ref second_uses = second.pass == Pass::W ? output_of(second) : input_of(second);
+  const OpId distance = size() - from.begin;
+  const auto moved = [&](Ref ref) {
+    if (ref == kNothing) return ref;
+    if ((ref & kOutputBit) == 0) return ref + distance;
+    return ref + by[to.braided() && ref == second_uses];
+  };
+  const auto append = [](auto& items, size_t begin, size_t end) {
+    const size_t size = items.size();
+    items.resize(size + end - begin);
+    std::copy_n(items.begin() + begin, end - begin, items.begin() + size);
+    return std::span(items).subspan(size);
+  };
+  const auto ahead = static_cast<uint32_t>(program.depends.size()) - from.depends_begin;
+  for (Ref& ref : append(program.depends, from.depends_begin, from.depends_end)) ref = moved(ref);
+  for (uint32_t& each : append(program.depends_begin, from.begin, from.end)) each += ahead;
+  append(program.on_stream, from.begin, from.end);
+  for (Op& op : append(program.ops, from.begin, from.end)) {
+    const bool of_second = to.braided() && Action{op.pass, op.chunk, op.microbatch} == second;
+    op.microbatch = copied[of_second].microbatch;
+    op.block = block;
+    if (op.input != kNoValue) op.input += by[of_second];
+    if (op.output != kNoValue) op.output += by[of_second];
+  }
+  latest.compute = moved(from.latest.compute);
+  latest.collective = moved(from.latest.collective);
+  if (from.latest.scatter != kNothing && from.latest.scatter >= from.begin)
+    latest.scatter = moved(from.latest.scatter);
+  for (size_t i = 0; i < source.size(); ++i) {
+    if (source[i].pass == Pass::W) continue;
+    const auto [one, other] = outputs_[output_of(source[i]) & ~kOutputBit];
+    set_output(output_of(copied[i]), {moved(one), moved(other)});
+  }
 }
 
 OpId ProgramBuilder::add_of_chunk(OpKind kind, const Action& action, StreamKind of) {

@@ -13,6 +13,22 @@ using Ref = uint32_t;
 inline constexpr Ref kOutputBit = Ref{1} << 31;
 inline constexpr Ref kNothing = ~Ref{0};
 
+/// The ops issued last: in this block, and on the rank in the blocks before it.
+struct LatestOps {
+  Ref compute = kNothing, collective = kNothing;
+  Ref rank_compute = kNothing, rank_collective = kNothing;
+  Ref scatter = kNothing;  // the rank's latest reduce-scatter
+};
+
+/// A block and its ops.
+struct WrittenBlock {
+  Block block;
+  OpId begin = 0, end = 0;
+  uint32_t depends_begin = 0, depends_end = 0;
+  LatestOps latest;        // behind it
+  bool is_second = false;  // of its rank with its passes and chunks
+};
+
 /// Writes an op by begin_op(), depend() for each dependency, then add(); ranks and blocks in order.
 class ProgramBuilder {
  public:
@@ -22,16 +38,13 @@ class ProgramBuilder {
   Program program;
   int rank = 0, block = 0;  // the ops written now belong to them
 
-  /// The ops issued last: in this block, and on the rank in the blocks before it.
-  struct Latest {
-    Ref compute = kNothing, collective = kNothing;
-    Ref rank_compute = kNothing, rank_collective = kNothing;
-    Ref scatter = kNothing;  // the rank's latest reduce-scatter
-  } latest;
+  LatestOps latest;
 
   void begin_rank(int next);
   void begin_block(int next);
   void end_block();
+  /// Writes the ops of block `to` as those of `from`, which differ in their microbatches alone.
+  void copy(const WrittenBlock& from, const Block& to);
   /// Replaces each output by the ops that make it.
   [[nodiscard]] Program finish() &&;
 
@@ -66,6 +79,11 @@ class ProgramBuilder {
     const size_t index = (static_cast<size_t>(backward) * stages() + stage) * program.schedule.microbatches;
     return kOutputBit | static_cast<Ref>(index + microbatch);
   }
+  [[nodiscard]] Ref output_of(const Action& action) const {
+    return output_of(action.pass != Pass::F, stage(action), action.microbatch);
+  }
+  /// What an action waits for; W for nothing.
+  [[nodiscard]] Ref input_of(const Action& action) const;
   /// The output that stands for all gradients of the first (0) or last (1) virtual stage's rank.
   [[nodiscard]] Ref gradients_of_end(int end) const { return kOutputBit | static_cast<Ref>(chains() + end); }
   /// The output of the norm transfer of `kind` from rank `from`.

@@ -61,13 +61,14 @@ class Lowerer {
       sends_.begin_rank();
       step_.begin_rank();
       offload_.begin_rank();
+      written_.clear();
       const auto& blocks = schedule().ranks[rank];
       for (int block = 0; block < static_cast<int>(blocks.size()); ++block) {
         b_.begin_block(block);
         offload_.begin_block();
         sends_.begin_block(blocks[block]);
         vocabulary_.begin_block(blocks[block]);
-        lower_block(blocks[block]);
+        lower_or_copy(blocks[block]);
         sends_.end_block();
         offload_.add_reloads();
         for (const Chain& chain : block_chains_) offload_.end_action(chain.action, chain.computed);
@@ -99,14 +100,9 @@ class Lowerer {
   [[nodiscard]] const Schedule& schedule() const { return b_.program.schedule; }
   [[nodiscard]] int stages() const { return b_.stages(); }
 
-  [[nodiscard]] Ref input_of(const Action& action, int stage) const {
-    if (action.pass == Pass::W) return kNothing;
-    if (const auto decided = vocabulary_.input_of(action)) return *decided;
-    if (action.pass == Pass::F)
-      return b_.is_first(stage) ? kNothing : b_.output_of(false, stage - 1, action.microbatch);
-    const bool last = b_.is_last(stage);
-    return last ? b_.output_of(false, stage, action.microbatch)
-                : b_.output_of(true, stage + 1, action.microbatch);
+  [[nodiscard]] Ref input_of(const Action& action) const {
+    const auto decided = action.pass == Pass::W ? std::nullopt : vocabulary_.input_of(action);
+    return decided ? *decided : b_.input_of(action);
   }
 
   // The chain's own value, and the first input of its main line. The input of W, which only the embedding's
@@ -157,14 +153,22 @@ class Lowerer {
   void reserve() {
     size_t ops = schedule().pp() * (5 + 2 * static_cast<size_t>(schedule().chunks())), depends = 0;
     ops += 2 * b_.program.first_buckets.size();
+    std::array<std::vector<size_t>, kPasses>
+        ops_of_chains;  // by pass and stage: the most ops, and a transfer
+    for (size_t pass = 0; pass < chains_.size(); ++pass)
+      for (const std::vector<Segment>& chain : chains_[pass]) {
+        ops_of_chains[pass].push_back(1);
+        for (const Segment& segment : chain)
+          ops_of_chains[pass].back() += ops_of(segment, lowering_.strategy);
+      }
     for (int rank = 0; rank < schedule().pp(); ++rank) {
       for (const Block& block : schedule().ranks[rank]) {
         for (const Action& action : block.actions()) {
-          const auto& chain = chain_of(action, schedule().placement.stage(rank, action.chunk));
-          size_t of_chain = 1;
-          for (const Segment& segment : chain) of_chain += ops_of(segment, lowering_.strategy);
+          const int stage = schedule().placement.stage(rank, action.chunk);
+          const size_t of_chain =
+              ops_of_chains[static_cast<size_t>(action.pass)][is_of_vocabulary(action.pass) ? 0 : stage];
           ops += of_chain;
-          depends += of_chain + chain.size() + 3;
+          depends += of_chain + chain_of(action, stage).size() + 3;
           if (lowering_.strategy.offload > 0) ++ops, depends += 4;
         }
       }
@@ -180,13 +184,37 @@ class Lowerer {
     return chains_[static_cast<size_t>(action.pass)][is_of_vocabulary(action.pass) ? 0 : stage];
   }
 
+  // Of blocks of the same passes on the same chunks, the first may wait for what comes once a step: gathers
+  // of weights, the gradients' norm. The second is copied, unless blocks wait for earlier ones' sends or
+  // offloads.
+  void lower_or_copy(const Block& block) {
+    const bool alone = lowering_.release == Release::chain || lowering_.release == Release::block;
+    if (!alone || lowering_.strategy.offload > 0 || !vocabulary_.whole()) return lower_block(block);
+    const auto found =
+        std::ranges::find_if(written_, [&](const WrittenBlock& other) { return alike(other.block, block); });
+    const bool is_new = found == written_.end();
+    if (!is_new && found->is_second) return b_.copy(*found, block);
+    WrittenBlock& written = is_new ? written_.emplace_back() : *found;
+    written = {block, b_.size(), 0, depends_size(), 0, {}, !is_new};
+    lower_block(block);
+    written.end = b_.size();
+    written.depends_end = depends_size();
+    written.latest = b_.latest;
+  }
+  [[nodiscard]] uint32_t depends_size() const { return static_cast<uint32_t>(b_.program.depends.size()); }
+  static bool alike(const Block& a, const Block& b) {
+    return std::ranges::equal(a.actions(), b.actions(), [](const Action& one, const Action& other) {
+      return one.pass == other.pass && one.chunk == other.chunk;
+    });
+  }
+
   void lower_block(const Block& block) {
     std::vector<Chain>& chains = block_chains_;
     chains.clear();
     for (const Action& action : block.actions()) {
       const int stage = b_.stage(action);
-      chains.push_back({action, stage, &chain_of(action, stage), input_of(action, stage),
-                        value_of(action, stage), source_of(action, stage), offload_.reload_for(action)});
+      chains.push_back({action, stage, &chain_of(action, stage), input_of(action), value_of(action, stage),
+                        source_of(action, stage), offload_.reload_for(action)});
     }
     first_op_ = b_.size();
     in_warm_up_ = !block.braided() && block.actions()[0].pass == Pass::F && block.actions()[0].chunk == 0;
@@ -453,6 +481,7 @@ class Lowerer {
   OffloadOps offload_{lowering_.copies, b_};
   SendWaits sends_{lowering_.release, schedule().chunks()};
   VocabularyOps vocabulary_{b_};
+  std::vector<WrittenBlock> written_;                              // of the rank, by passes and chunks
   std::array<std::vector<std::vector<Segment>>, kPasses> chains_;  // by pass and stage
   std::map<std::pair<const std::vector<Segment>*, const std::vector<Segment>*>, std::vector<BraidStep>>
       braids_;  // by the two chains

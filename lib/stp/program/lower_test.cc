@@ -139,5 +139,39 @@ TEST(Lower, RefusesAProgramOfTooManyOpsBeforeItMakesThem) {
                     HasSubstr("more than " + std::to_string(kMaxOps) + " ops; use fewer")));
 }
 
+// `megatron-batched` differs from `block` in waits for the rank's own sends alone, and no block is copied.
+TEST(Lower, CopiesABlockAsItWouldBeWritten) {
+  std::mt19937 random(617);
+  for (int draw = 0; draw < 200; ++draw) {
+    const int p = 1 + static_cast<int>(random() % 4);
+    const Placement placement = random() % 2 ? Placement::v(p) : Placement::loop(p, 2);
+    const Schedule schedule = random_schedule(random, placement, 4 + static_cast<int>(random() % 12));
+    Lowering lowering{Release::block, BackwardOrder::megatron, true};
+    lowering.data_parallel = lowering.strategy.zero = random() % 2 == 0;
+    lowering.embedding = lowering.strategy.sequence_parallel = random() % 2 == 0;
+    lowering.strategy.post_validation = random() % 2 == 0;
+    lowering.strategy.cp = 1 + static_cast<int>(random() % 2);
+    if (random() % 3 == 0) lowering.strategy.tp_overlap = TpOverlap::domino;
+    const std::vector<int> layers = random_layers(random, placement.stages());
+    const Program copied = lower(schedule, layers, lowering);
+    lowering.release = Release::megatron_batched;
+    const Program written = lower(schedule, layers, lowering);
+    ASSERT_EQ(copied.ops.size(), written.ops.size());
+    ASSERT_EQ(copied.on_stream, written.on_stream);
+    for (OpId id = 0; id < copied.ops.size(); ++id) {
+      const Op &op = copied.ops[id], &expected = written.ops[id];
+      ASSERT_EQ(op_text(copied, id), op_text(written, id));
+      ASSERT_EQ(std::tuple(op.block, op.input, op.output),
+                std::tuple(expected.block, expected.input, expected.output));
+      std::vector<OpId> waits(written.dependencies(id).begin(), written.dependencies(id).end());
+      std::erase_if(waits, [&](OpId needed) {
+        return written.ops[needed].kind == OpKind::transfer &&
+               written.stream_of(needed).rank == written.stream_of(id).rank;
+      });
+      ASSERT_THAT(copied.dependencies(id), testing::ElementsAreArray(waits)) << describe(copied, id);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace stp
