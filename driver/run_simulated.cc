@@ -455,6 +455,7 @@ std::function<double(const Schedule&)> order_timer(const Experiment& experiment,
 
 StepBound step_bound_of(const Experiment& experiment, const Program& program, const CostTable& table,
                         int activation_limit) {
+  if (program.vocabulary() != Vocabulary::whole) return {};  // no stage has the head
   return step_bound(program.schedule.placement, experiment.microbatches, program.layers_per_stage,
                     lowering_of(experiment), table, contention_of(experiment), activation_limit);
 }

@@ -23,7 +23,7 @@ ChainCost& chain_of(PassChains& chains, const Op& op) {
       return chains.I;
     case Pass::W:
       return chains.W;
-    case Pass::B:
+    default:  // B; a Program with passes of the vocabulary has no bound
       break;
   }
   return is_weight_gradient(op) ? chains.B_W : chains.B_I;

@@ -377,6 +377,7 @@ class Bounds {
 StepBound step_bound(const Placement& placement, int microbatches, const std::vector<int>& layers_per_stage,
                      const Lowering& lowering, const CostTable& table, const Contention& contention,
                      int activation_limit) {
+  if (placement.pipelines() > 1) return {};
   return Bounds(placement, microbatches, layers_per_stage, lowering, table, contention)
       .bound(activation_limit);
 }

@@ -48,7 +48,8 @@ struct StepBound {
 /// at most `activation_limit` times the step; and before the first backward that many forwards start at most.
 ///
 /// Options: post-validation overlaps steps, so that neither heads nor tails count; offloading and its copies
-/// add nothing; with microbatch factors heads and tails are those of the smallest.
+/// add nothing; with microbatch factors heads and tails are those of the smallest. Two pipelines against each
+/// other have no bound: 0.
 StepBound step_bound(const Placement& placement, int microbatches, const std::vector<int>& layers_per_stage,
                      const Lowering& lowering, const CostTable& table, const Contention& contention,
                      int activation_limit = 0);
