@@ -487,7 +487,8 @@ SimulatedRun run_simulated(Program program, const Experiment& experiment) {
   result.step_times_s = {run.timeline.step_s};
   result.ranks = rank_results(experiment, run.program, run.timeline);
   result.tp_communication_share = tp_communication_share(table);
-  result.lower_bound_s = step_bound_of(experiment, run.program, table).release_s;
+  if (const double bound = step_bound_of(experiment, run.program, table).release_s; bound > 0)
+    result.lower_bound_s = bound;
   result.offload_ratio_bound = offload_ratio_bound(run.program, table);
   if (experiment.hardware) {
     const auto& hardware = *experiment.hardware;
