@@ -165,8 +165,7 @@ void StepOps::reduce_over_pipelines() {
   b_.begin_op();
   b_.depend(gradients_ + b_.rank);
   b_.depend(gradients_ + b_.program.schedule.pp() - 1 - b_.rank);
-  reductions_.push_back(
-      b_.add({.kind = OpKind::pipeline_reduce, .block = -1, .stream = b_.stream(StreamKind::dp)}));
+  reductions_.push_back(b_.add({.kind = OpKind::pipeline_reduce, .block = -1}, b_.stream(StreamKind::dp)));
 }
 
 // When the ranks of the first and the last virtual stage have all their gradients, they sum the gradients of
