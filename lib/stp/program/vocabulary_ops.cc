@@ -47,7 +47,8 @@ void VocabularyOps::begin_block(const Block& block) {
   for (const Action& action : block.actions()) {
     const auto pass = needed(action);
     const int owner = b_.program.schedule.placement.rank_of(pass == Pass::E ? 0 : b_.stages() - 1);
-    if (!pass || b_.rank != owner || !added_.emplace(*pass, action.microbatch).second) continue;
+    if (!pass || b_.rank != owner || added_.contains({*pass, action.microbatch})) continue;
+    added_.emplace(*pass, action.microbatch);
     b_.begin_op();
     for (int rank = 0; rank < b_.program.schedule.pp(); ++rank)
       b_.depend(b_.vocabulary_output(*pass, rank, action.microbatch));
