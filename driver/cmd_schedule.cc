@@ -45,8 +45,8 @@ std::string row(const Generator& generator, int pp, int microbatches) {
   } catch (const InputError& error) {
     return name + "– | – | – | – | – | – | –" + what;
   }
-  const int layers_per_chunk =
-      2 / schedule.chunks();  // all generators have one chunk a rank or two by default
+  // All generators have one chunk a rank or two by default; a second pipeline has a model of its own.
+  const int layers_per_chunk = 2 * schedule.placement.pipelines() / schedule.chunks();
   const auto largest = [&](bool freed_at_I) {
     const std::vector<int> peaks = peak_activations(schedule, freed_at_I);
     return std::to_string(layers_per_chunk * *std::max_element(peaks.begin(), peaks.end()));
