@@ -20,7 +20,8 @@ class SavedBytes {
  public:
   SavedBytes(const Program& program, Unit unit, const std::vector<SavedTensor>& tensors)
       : sequence_parallel_(program.strategy.sequence_parallel),
-        full_(program.strategy.recompute.layer && (unit == Unit::attn || unit == Unit::mlp)) {
+        recompute_(program.strategy.recompute),
+        full_(recompute_.layer && (unit == Unit::attn || unit == Unit::mlp)) {
     for (const SavedTensor& tensor : tensors) {
       // With full recomputation only a layer's input stays from the first forward on.
       if (full_ && unit == Unit::attn && tensor.norm && !tensor.weight_gradient && input_ == 0)
@@ -77,13 +78,15 @@ class SavedBytes {
   // What a forward makes: only `kept` if it is recomputed; the recomputation then makes the rest of `all`.
   // With sequence parallelism the layer's input, which is kept, is among what the all-gather makes.
   [[nodiscard]] double forward(const Op& op, double kept, double all) const {
-    if (!full_) return all;
+    if (!full_ || !recompute_.whole(op.layer)) return all;
     if (!op.recomputed()) return kept;
     const bool of_norm = op.kind == OpKind::all_gather || op.part == UnitPart::norm || !sequence_parallel_;
     return all - (of_norm ? input_ : 0);
   }
 
-  const bool sequence_parallel_, full_;
+  const bool sequence_parallel_;
+  const Recompute recompute_;
+  const bool full_;
   double input_ = 0, norm_ = 0, norm_freed_ = 0, made_by_F_ = 0, made_by_I_ = 0;
   double freed_by_I_ = 0, freed_early_ = 0, freed_late_ = 0;
 };
