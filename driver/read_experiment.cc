@@ -206,13 +206,14 @@ Experiment::Run read_run(JsonInput& input, const Changes& changes) {
   if (run.model.family != Family::qwen2)
     throw input.error("model", run.model.name + " is a megatron-gpt, and runs have the units of qwen2 alone",
                       "use a model of model_type qwen2, or simulate");
-  const ModelVariant trained{.biases = run.model.biases() == Biases::none ? Biases::none : Biases::qkv};
+  const ModelVariant trained{.biases = run.model.biases() == Biases::none ? Biases::none : Biases::qkv,
+                             .tied = run.model.variant.tied};
   ModelVariant variant = run.model.variant;
   variant.biases = run.model.biases();
   if (variant != trained)
     throw input.error("model",
                       run.model.name +
-                          " differs from qwen2 in its norm, activation, head, or biases that are not "
+                          " differs from qwen2 in its norm, activation, or biases that are not "
                           "none or qkv",
                       "use a qwen2 without these fields, or simulate");
   run.seq = input.integer("seq", 1, 1 << 24);

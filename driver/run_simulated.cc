@@ -69,7 +69,7 @@ Lowering lowering_of(const Experiment& experiment) {
           .buckets = of_model ? bucket_rule(experiment, *model_of(experiment)) : BucketRule{},
           .one_bucket_of_several_chunks = experiment.hardware && experiment.hardware->recipe.gathers_in_step,
           .embedding = of_model,
-          .tied = experiment.hardware && experiment.hardware->model.tied(),
+          .tied = of_model && model_of(experiment)->tied(),
           .vision_layers = has_encoder(experiment) ? model_of(experiment)->vision.layers : 0};
 }
 
@@ -398,6 +398,7 @@ double bytes_of_run(const Program& program, const Experiment& experiment) {
   const auto element = static_cast<double>(bytes_of(run.type)),
              state = static_cast<double>(bytes_of(statistics_type(run.type)));
   job.shape.element_bytes = static_cast<int>(element);
+  job.model.variant.tied = false;                      // a rank with both ends has two copies
   const int states = run.type == DType::bf16 ? 3 : 2;  // two moments, and the master
   const double of_parameter =
       element + state + states * state / (program.strategy.zero ? strategy.replicas() : 1);

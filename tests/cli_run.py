@@ -194,6 +194,9 @@ class Run(CommandLine):
             self.assertEqual(files[0], files[1])
         again = ["run", scenario, "--backend", "cpu", "--save", "rest"]
         self.refused(again, "rest/step-3", "exists")
+        tied = json.loads((ROOT / "models/tiny.json").read_text()) | {"tied": True}
+        shared = self.write(changed(RUN, model=str(self.write(tied, "tied.json")), zero=1, parallel={"pp": 2, "dp": 2}), "zero.json")
+        self.refused(["run", shared, "--backend", "cpu"], "zero", "tied")
         self.refused([*again, "--set", 'schedules=["stp", "zb-v"]'], "--save", "2 rows")
         self.refused(["run", scenario, "--backend", "cpu", "--resume", "rest", "--set", "model=bytes"], "rest/step-3/model.safetensors", "embed_tokens")
         (self.folder / "rest/step-3/optimizer.safetensors").write_bytes(files[1][:-1])

@@ -378,9 +378,27 @@ TEST(Parity, ModelsWithoutBiases) {
   expect_step({"stp", 2, 1, 2, 4}, DType::bf16, {.model = kWithoutBiases});
 }
 
+// First and last stage are on two ranks, on one, and in one chunk.
+const ModelVariant kTied{.biases = Biases::none, .tied = true};
+TEST(Parity, TiedHeads) {
+  for (const char* schedule : {"1f1b", "1f1b-i", "stp", "zb-v"})
+    for (const int tp : {1, 2})
+      for (const int pp : {1, 2}) {
+        expect_step({schedule, tp, 1, pp, 4}, DType::f64, {.model = kTied});
+        expect_step({schedule, tp, 2, pp, 4}, DType::f32, {.sequence_parallel = tp > 1, .model = kTied});
+        expect_step({schedule, tp, 1, pp, 4}, DType::f64,
+                    {.recompute = {.layer = true}, .context_parallel = 2, .model = kTied});
+      }
+  expect_step({"1f1b-i", 2, 2, 2, 4}, DType::f64, {.vision_layers = 2, .model = kTied});
+  expect_step({"1f1b", 2, 2, 2, 4}, DType::f64, {.bucket_size = 1, .model = kTied});
+  expect_step({"1f1b", 2, 1, 2, 4}, DType::bf16, {.model = kTied});
+}
+
 TEST(Training, WeightsFollowTheReference) {
   expect_weights_follow("stp", 2, {});
   expect_weights_follow("stp", 2, {.model = kWithoutBiases});
+  for (const char* schedule : {"stp", "1f1b-i"})
+    for (const int dp : {1, 2}) expect_weights_follow(schedule, dp, {.model = kTied});
 }
 
 TEST(Training, WeightsOfAVisionEncoderFollowTheReference) {

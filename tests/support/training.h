@@ -262,6 +262,7 @@ inline Program execution_program(Schedule schedule, std::vector<int> layers, int
                 .data_parallel = dp * variant.context_parallel > 1,
                 .buckets = bucket_rule(variant),
                 .embedding = true,
+                .tied = variant.model.tied.value_or(false),
                 .vision_layers = variant.vision_layers});
 }
 

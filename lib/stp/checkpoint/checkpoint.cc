@@ -41,8 +41,11 @@ std::string last_step_in(const std::string& folder) {
   return last < 0 ? folder : (fs::path(folder) / checkpoint_name(last)).string();
 }
 
-// What a file of Hugging Face's may have beside parameters: constants of old versions' modules.
-bool is_constant(const std::string& name) { return name.ends_with(".rotary_emb.inv_freq"); }
+// What a file of Hugging Face's may have beside parameters: constants of old versions' modules, and a tied
+// head.
+bool may_be_beside(const std::string& name, const ModelConfig& model) {
+  return name.ends_with(".rotary_emb.inv_freq") || (model.tied() && name == "lm_head.weight");
+}
 
 void write_json(const fs::path& path, const json& value) {
   std::ofstream file(path);
@@ -158,7 +161,7 @@ void Checkpoint::check(const Tensors& tensors, const ModelConfig& model,
       known.insert(name);
     }
   for (const auto& [name, file] : tensors.file_of)
-    if (!known.contains(name) && !is_constant(name))
+    if (!known.contains(name) && !may_be_beside(name, model))
       throw InputError(tensors.files[file].path(), name, "is no tensor of " + model.name,
                        "use the scenario with this checkpoint's own model");
 }

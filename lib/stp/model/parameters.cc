@@ -89,7 +89,9 @@ std::vector<Parameter> unit_parameters(const ModelConfig& model, Unit unit) {
     case Unit::head:
       return {
           {{{"head.norm.gain", h, 1, Split::none}}, UnitPass::I, Role::norm},
-          {{{"head.weight", model.vocab, h, Split::rows}}, UnitPass::W_late, Role::first},
+          {{{model.tied() ? "embedding.weight" : "head.weight", model.vocab, h, Split::rows}},
+           UnitPass::W_late,
+           Role::first},
       };
     case Unit::embedding:
       return {{{{"embedding.weight", model.vocab, h, Split::rows}}, UnitPass::W_late, Role::first}};

@@ -49,7 +49,9 @@ struct Parameter {
 
 /// Each unit's parameters. attn: norm, q, k and v, projection. mlp: norm, gate and up, down. head: norm,
 /// projection onto the vocabulary. embedding: its table. vision_attn, vision_mlp and merger: the same with
-/// fc1 for gate and up and fc2 for down. patches: one matrix. Which have biases says the model.
+/// fc1 for gate and up and fc2 for down. patches: one matrix. Which have biases says the model. A tied head
+/// has the embedding's table, by its name: a copy, with the same values and, once they are summed, the same
+/// gradients.
 std::vector<Parameter> unit_parameters(const ModelConfig& model, Unit unit);
 
 /// "layers.3.attn.q.weight" or "vision.layers.3.attn.q.weight". `layer` counts over the whole language model

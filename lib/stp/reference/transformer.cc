@@ -78,7 +78,7 @@ class SampleRun {
     }
     head_input_ = x;
     head_normed_ = rms_norm(x, parameters_.at("head.norm.gain"), model_.norm_epsilon);
-    probabilities_ = linear(head_normed_, parameters_.at("head.weight"), h_, model_.vocab);
+    probabilities_ = linear(head_normed_, parameters_.at(head_name()), h_, model_.vocab);
     double loss = 0;
     for (int s = 0; s < seq_; ++s) {
       double* row = probabilities_.data() + int64_t{s} * model_.vocab;
@@ -96,8 +96,8 @@ class SampleRun {
     Matrix d = probabilities_;
     for (int s = 0; s < seq_; ++s) d[int64_t{s} * model_.vocab + sample_.targets[s]] -= 1;
     for (double& value : d) value *= factor;
-    d = linear_backward(d, head_normed_, parameters_.at("head.weight"), h_, model_.vocab,
-                        gradients.at("head.weight"));
+    d = linear_backward(d, head_normed_, parameters_.at(head_name()), h_, model_.vocab,
+                        gradients.at(head_name()));
     d = rms_norm_backward(d, head_input_, parameters_.at("head.norm.gain"), model_.norm_epsilon,
                           gradients.at("head.norm.gain"));
     for (int layer = model_.layers - 1; layer >= 0; --layer) {
@@ -123,6 +123,7 @@ class SampleRun {
     return parameters_.at(name(layer, part));
   }
 
+  [[nodiscard]] const char* head_name() const { return model_.tied() ? "embedding.weight" : "head.weight"; }
   [[nodiscard]] bool has_biases() const { return model_.biases() == Biases::qkv; }
 
   Matrix attn_forward(int layer, const Matrix& x) {

@@ -16,13 +16,15 @@ void Executor::begin(RankState& rank, Stream& stream, OpId id) {
   // With graphs the device gets collected kernels of the previous op here, collectives first.
   for (Stream* each : {rank.tp.get(), rank.gather.get(), rank.compute.get(), &stream})
     if (each != nullptr) each->begin(id);
+  const OpKind kind = plan_.program.ops[id].kind;
+  const bool in_pair =
+      kind == OpKind::embedding_reduce || kind == OpKind::pipeline_reduce;  // its group waits for both
   for (const OpId needed : plan_.program.dependencies(id)) {
     if (is_host_copy(plan_.program.ops[needed].kind) && !is_own(rank, needed)) {
       wait_for_neighbour(rank, stream, needed);
       continue;
     }
-    if (plan_.program.ops[id].kind == OpKind::pipeline_reduce && !is_own(rank, needed))
-      continue;  // its sum waits
+    if (in_pair && !is_own(rank, needed)) continue;
     stream.wait(events(rank, needed).done);
     if (plan_.program.frees(id, needed)) free_offloaded(rank, stream, needed);
   }
@@ -55,7 +57,7 @@ void Executor::issue(OpId id) {
   if (op.kind == OpKind::gradient_norm) return issue_gradient_norm(id);
   if (is_norm_transfer(op.kind)) return issue_norm_transfer(id);
   if (op.kind == OpKind::optimizer) return issue_optimizer(id);
-  if (op.kind == OpKind::embedding_reduce) throw std::logic_error("tied embeddings are only simulated");
+  if (op.kind == OpKind::embedding_reduce) return issue_embedding_reduce(id);
   for (TensorGroup& group : tensor_groups_[plan_.program.stream_of(id).rank]) {
     const auto stream_of = [&](RankState& rank) -> Stream& {
       return is_collective(op.kind) ? rank.collectives() : *rank.compute;

@@ -110,7 +110,10 @@ class Executor {
   void issue_host_copy(OpId id);
   void issue_pipeline_reduce(OpId id);
   void wait_for_neighbour(RankState& rank, Stream& stream, OpId needed);
+  /// Runs the sum of the second of the two ops that stand for it; the first only waits for its own rank.
+  void issue_embedding_reduce(OpId id);
   void issue_optimizers(const std::vector<OpId>& ids);
+  void sum_tied_gradients(RankState& rank) const;
   /// Runs the optimizer on a rank. `total`, if given, is the squared gradient norm, for clipping.
   void take_step(RankState& rank, const Tensor& total) const;
   void add_gradient_norms(TensorGroup& group) const;
@@ -131,6 +134,11 @@ class Executor {
                                        : OptimizerShare{};
   }
 
+  /// Whether head and embedding, on different stages, share weights.
+  [[nodiscard]] bool reduces_embedding() const {
+    const Placement& placement = plan_.program.schedule.placement;
+    return training_.model.tied() && placement.rank_of(0) != placement.rank_of(placement.stages() - 1);
+  }
   [[nodiscard]] bool is_own(const RankState& rank, OpId op) const {
     return plan_.program.stream_of(op).rank == rank.place.pp;
   }
@@ -155,6 +163,8 @@ class Executor {
   std::vector<std::vector<Link>> links_;                 // by stream of the Program
   int updates_ = 0;                                      // optimizer steps that were not undone
   bool unchecked_ = false;                               // with post-validation: the latest step is unchecked
+  std::vector<RankGroup> tied_groups_;                   // with a tied head on another stage: pairs of ranks
+  std::optional<OpId> embedding_reduce_;                 // the first op of the two, until the second
   std::vector<OpId> optimizers_;                         // of the step that is being issued
   // The rank and op whose work is being issued, for error messages. No op while a step begins.
   const RankState* issuing_ = nullptr;

@@ -5,6 +5,38 @@
 #include <utility>
 
 namespace stp {
+namespace {
+
+// The rank's table of the embedding or, tied, of the head; null if it does not hold the unit.
+const ParameterState* table_of(const RankState& rank, Unit unit) {
+  for (const ChunkState& chunk : rank.chunks)
+    if (!chunk.parameters[static_cast<size_t>(unit)].empty())
+      return &with_role(chunk.of(unit, 0), Role::first);
+  return nullptr;
+}
+
+}  // namespace
+
+void Executor::issue_embedding_reduce(OpId id) {
+  for (RankGroup& group : tied_groups_)
+    for (RankState* rank : group.ranks)
+      if (is_own(*rank, id)) begin(*rank, *rank->dp, id);
+  if (!embedding_reduce_) {
+    embedding_reduce_ = id;
+    return;
+  }
+  for (RankGroup& group : tied_groups_) {
+    std::vector<Part> parts;
+    for (RankState* rank : group.ranks) {
+      const ParameterState* table = table_of(*rank, Unit::embedding);
+      if (table == nullptr) table = table_of(*rank, Unit::head);
+      parts.push_back({rank->dp.get(), table->gradient, table->gradient});
+    }
+    group.group->all_reduce(Reduce::sum, parts);
+    for (RankState* rank : group.ranks) end(*rank, *rank->dp, is_own(*rank, id) ? id : *embedding_reduce_);
+  }
+  embedding_reduce_.reset();
+}
 
 void Executor::issue_of_replicas(OpId id) {
   const Op& op = plan_.program.ops[id];
@@ -66,7 +98,10 @@ void Executor::issue_pipeline_reduce(OpId id) {
 void Executor::issue_optimizers(const std::vector<OpId>& ids) {
   for (const OpId id : ids)
     for (TensorGroup& group : tensor_groups_[plan_.program.stream_of(id).rank]) {
-      for (RankState* rank : group.ranks) begin(*rank, *rank->compute, id);
+      for (RankState* rank : group.ranks) {
+        begin(*rank, *rank->compute, id);
+        sum_tied_gradients(*rank);
+      }
       add_gradient_norms(group);
     }
   for (RankGroup& group : model_groups_) {
@@ -84,6 +119,15 @@ void Executor::issue_optimizers(const std::vector<OpId>& ids) {
         rank->device.release(*rank->compute, rank->norm);
         end(*rank, *rank->compute, id);
       }
+}
+
+// Of a rank that holds both the embedding and a tied head.
+void Executor::sum_tied_gradients(RankState& rank) const {
+  const ParameterState *table = table_of(rank, Unit::embedding), *head = table_of(rank, Unit::head);
+  if (!training_.model.tied() || table == nullptr || head == nullptr) return;
+  Kernels& kernels = rank.device.kernels();
+  kernels.issue(*rank.compute, kernel::AddRows{.in = head->gradient, .first = 0, .out = table->gradient});
+  kernels.issue(*rank.compute, kernel::Copy{.from = table->gradient, .to = head->gradient});
 }
 
 void Executor::take_step(RankState& rank, const Tensor& total) const {
@@ -131,6 +175,9 @@ void Executor::add_gradient_norms(TensorGroup& group) const {
   const std::vector<ChunkState>& chunks = group.ranks.front()->chunks;  // the same on all ranks
   for (size_t chunk = 0; chunk < chunks.size(); ++chunk)
     for (size_t index = 0; index < chunks[chunk].buckets.size(); ++index) add_bucket(chunk, index);
+  if (!training_.model.tied()) return;
+  for (RankState* rank : group.ranks)  // the head's gradient is the embedding's, which is in the sum already
+    if (const ParameterState* head = table_of(*rank, Unit::head)) add_squares(*rank, -1, head->gradient);
 }
 
 }  // namespace stp

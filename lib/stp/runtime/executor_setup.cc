@@ -89,7 +89,7 @@ void Executor::make_ranks() {
     rank.compute = make("compute", StreamPriority::compute);
     if (training_.grid.tp > 1) rank.tp = make("tp", StreamPriority::communication);
     if (training_.grid.cp > 1) rank.cp = make("cp", StreamPriority::communication);
-    if (training_.grid.cp * training_.grid.dp * placement.pipelines() > 1)
+    if (training_.grid.cp * training_.grid.dp * placement.pipelines() > 1 || reduces_embedding())
       rank.dp = make("dp", StreamPriority::communication);
     if (program.strategy.sequence_parallel) rank.gather = make("gather", StreamPriority::communication);
     if (program.strategy.offload > 0) {
@@ -171,6 +171,15 @@ void Executor::make_groups() {
       if (RankGroup group = make_group("model", sharing); group.group)
         model_groups_.push_back(std::move(group));
     }
+  }
+  const Placement& placement = plan_.program.schedule.placement;
+  const int first = placement.rank_of(0), last = placement.rank_of(placement.stages() - 1);
+  for (int world_rank = 0; reduces_embedding() && world_rank < grid.size(); ++world_rank) {
+    RankGrid::Place place = grid.place(world_rank);
+    if (place.pp != first) continue;
+    place.pp = last;
+    if (RankGroup group = make_group("embedding", {world_rank, grid.rank(place)}); group.group)
+      tied_groups_.push_back(std::move(group));
   }
   if (backend_.processes().count() > 1) world_ = make_group("world", all);
 }

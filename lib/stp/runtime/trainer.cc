@@ -93,6 +93,15 @@ Trainer::Trainer(Backend& backend, Program program, const Training& training) {
                      "cannot divide " + std::to_string(training.seq) +
                          " tokens into two pieces for each of " + std::to_string(grid.cp) + " ranks",
                      "make seq a multiple of 2 * parallel.cp");
+  const Strategy& strategy = program.strategy;
+  const Placement& placement = program.schedule.placement;
+  if (training.model.tied() && placement.rank_of(0) != placement.rank_of(placement.stages() - 1) &&
+      std::ranges::find(program.ops, OpKind::embedding_reduce, &Op::kind) == program.ops.end())
+    throw std::logic_error("the program does not sum the tied head's gradient");
+  if (training.model.tied() && (strategy.zero || strategy.post_validation))
+    throw InputError("", strategy.zero ? "zero" : "post_validation",
+                     "divides or delays the sum of a tied head's gradient",
+                     "use a model with an untied head, or remove it");
   check_exchanged_heads(training.model, grid.tp, program.division());
   if (program.vision_layers != training.model.vision.layers)
     throw InputError("", "model",
