@@ -13,10 +13,11 @@ from stp_plots.words import dictionary, number
 
 # Chosen so that all passes and both shades stay apart under the three kinds of colour blindness.
 PASSES = {"F": ("F forward", "#1551a3"), "I": ("I input gradient", "#f5be0b"), "W": ("W weight gradient", "#1fa83f"),
-          "B": ("B full backward", "#7a1738")}  # fmt: skip
+          "B": ("B full backward", "#7a1738"), "S": ("S head", "#e07b39"), "T": ("T head's gradients", "#8f4fc4"),
+          "U": ("U head's weight gradients", "#8f4fc4"), "E": ("E embedding", "#5fb8c4"), "G": ("G its gradient", "#c45f8e")}  # fmt: skip
 LIGHTEST = 0.45  # share of white in the last chunk's shade
 OPTIMIZER, ALL_REDUCE, EXPOSED = "#5a5f66", "#b4b9c0", "#e0002d"
-ACTION = re.compile(r"([FIWB])(\d+)\.(\d+)")
+ACTION = re.compile(r"([FIWBSTUEG])(\d+)\.(\d+)")
 
 FORWARD = 0.17  # inches, the width of a forward: room for two digits
 WIDEST = 24  # inches; a longer step is cut in the middle
