@@ -198,6 +198,12 @@ class Engine {
     return ranks_[stream_of(op).rank].clock + (stream_of(op).is_lane() ? 0 : seconds_[op]);
   }
 
+  void look_at_horizon(const Stream& stream) {
+    if (stream.owner == kNone || stream.owner == stream.rank) return;
+    double& horizon = ranks_[stream.rank].horizon;
+    horizon = std::min(horizon, earliest(stream.needed));
+  }
+
   // Gives times to ops on no lane, as far as known, and looks again for what streams wait for. Returns
   // whether a lane has found it.
   bool catch_up(Rank& rank) {
@@ -215,9 +221,7 @@ class Engine {
           more = true;
         }
     rank.horizon = kNever;
-    for (const Stream* each : rank.streams)
-      if (each->owner != kNone && each->owner != each->rank)
-        rank.horizon = std::min(rank.horizon, earliest(each->needed));
+    for (const Stream* each : rank.streams) look_at_horizon(*each);
     return found;
   }
   // Finds when the stream's next op can start, or what it waits for.
@@ -229,6 +233,7 @@ class Engine {
       if (!known(needed)) {
         const Stream& of = stream_of(stream.needed = needed);
         if (!of.is_lane() || of.rank != stream.rank) stream.owner = of.rank;
+        look_at_horizon(stream);
         return false;
       }
       const auto when = [&](OpId op) { return std::pair(timeline_.end[op], order(stream_of(op))); };
@@ -242,8 +247,9 @@ class Engine {
   using Order = std::pair<uint32_t, const Stream*>;
   static Order order(const Stream& stream) { return {stream.rank, &stream}; }
   [[nodiscard]] Order order_of_event(const Stream& lane) const {
-    const bool ready = lane.runs || lane.cause == kNone || timeline_.end[lane.cause] < lane.event;
-    return order(ready ? lane : stream_of(lane.cause));
+    const bool own =
+        lane.runs || lane.undecided || lane.cause == kNone || timeline_.end[lane.cause] < lane.event;
+    return order(own ? lane : stream_of(lane.cause));
   }
   // Whether the lane's next op starts as soon as an op on `ended` ends.
   [[nodiscard]] bool starts_with(const Stream& lane, const Stream& ended) const {
@@ -266,8 +272,9 @@ class Engine {
     find(lane);
     if (partner.needed == op) find(partner);
     const bool decided = std::exchange(lane.undecided, false);
-    if (lane.owner != kNone || partner.owner != kNone) catch_up(ranks_[lane.rank]);
-    lane.undecided = !decided && partner.runs && lane.owner != kNone && now >= ranks_[lane.rank].horizon;
+    Rank& rank = ranks_[lane.rank];
+    if (lane.owner == lane.rank || partner.owner == lane.rank) catch_up(rank);
+    lane.undecided = !decided && partner.runs && lane.owner != kNone && now >= rank.horizon;
     if (lane.undecided)
       lane.event = now;
     else if (starts_with(lane, lane))
