@@ -11,6 +11,7 @@
 #include "support/effort.h"
 #include "support/golden.h"
 #include "support/programs.h"
+#include "support/searched.h"
 
 namespace stp {
 namespace {
@@ -57,6 +58,15 @@ TEST(Parity, AdjacentInputAndWeightGradientsAsOne) {
     EXPECT_LT(merged.ranks[0].size(), schedule.ranks[0].size()) << name;
     for (const BackwardOrder order : {BackwardOrder::suite, BackwardOrder::megatron})
       expect_step_of(merged, {std::string(name) + " merged", 2, 1, 2, 7}, DType::f64, {order}, {});
+  }
+}
+// stp search: 200 of them were trained once.
+TEST(Parity, SearchedOrders) {
+  std::mt19937 random(1302);
+  for (int i = 0; i < 8; ++i) {
+    const Schedule schedule = searched_schedule(random);
+    expect_step_of(schedule, {"search", 1 + i % 2, 1, schedule.pp(), schedule.microbatches}, DType::f64,
+                   {BackwardOrder::suite, kReleases[i % std::size(kReleases)]});
   }
 }
 TEST(Parity, ManyChunksARank) {
