@@ -42,6 +42,19 @@ struct SimulateOptions {
 };
 void simulate_command(const SimulateOptions& options, const Arguments& argv);
 
+struct TuneOptions {
+  std::vector<std::string> set;                        // KEY=VALUE
+  std::string scenario, model, cluster, runs_on, out;  // "": none; out: a new folder below results/runs
+  int gpus = 0, global_batch = 0, seq = 0;             // 0: of the scenario
+  // Axes of the search; empty: all that is possible.
+  std::vector<int> tp, cp, pp, dp, chunks, microbatch_size;
+  std::vector<std::string> schedules, recompute, tp_overlap, layers, sequence_parallel;
+  std::vector<double> offload;
+  double band = -1;         // share within which steps count as equal; < 0: from rows of this GPU
+  bool exhaustive = false;  // simulates all that fits
+};
+void tune_command(const TuneOptions& options, const Arguments& argv);
+
 struct RunOptions {
   std::vector<std::string> set;  // KEY=VALUE
   std::string scenario;

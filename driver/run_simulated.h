@@ -47,6 +47,17 @@ Job job_of(const Experiment& experiment);
 /// The largest peak of activations of a rank, GB, if nothing of `program` were recomputed.
 double peak_gb_without_recompute(const Program& program, const Experiment& experiment);
 
+/// The lowering of a schedule, with the order of braids by times, which needs the costs of a Program.
+Lowering lowering_for(const Experiment& experiment, const Schedule& schedule, const std::vector<int>& layers);
+
+/// Layers by virtual stage. A balanced split is improved by simulations of those `nearby`, or not.
+std::vector<int> layers_for(const Experiment& experiment, const Schedule& schedule, bool nearby = true);
+
+/// The memory of each rank of `program`. Without offload its schedule, layers and strategy are enough, with
+/// `rank_begin` of zeros.
+std::vector<RankResult::Memory> memory_by_rank(const Experiment& experiment, const Program& program);
+Fit fit_of(const HardwareProfile& profile, double margin_gb);
+
 /// The costs of `program`, and the contention of overlapping ops.
 CostTable cost_table_of(const Experiment& experiment, const Program& program);
 Contention contention_of(const Experiment& experiment);
