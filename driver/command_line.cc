@@ -110,36 +110,6 @@ void add_simulate(CLI::App& app, const Arguments& argv) {
   command->callback([options, &argv] { simulate_command(*options, argv); });
 }
 
-// Axes are lists: "--tp 4,8".
-void add_tune(CLI::App& app, const Arguments& argv) {
-  auto options = std::make_shared<TuneOptions>();
-  CLI::App* command = app.add_subcommand("tune", "Find the split, schedule and options that train fastest");
-  command->add_option("SCENARIO", options->scenario, "A scenario file with what all configurations share");
-  command->add_option("--model", options->model, "A model (a file, config.json too, or the name of one of the suite's)");
-  command->add_option("--cluster", options->cluster, "A hardware profile (a file, or the name of one of the suite's)")->type_name("PROFILE");
-  command->add_option("--gpus", options->gpus, "GPUs")->required()->check(CLI::Range(1, 1 << 20));
-  command->add_option("--global-batch", options->global_batch, "Samples of a step")->check(CLI::PositiveNumber);
-  command->add_option("--seq", options->seq, "Tokens of a sample")->check(CLI::PositiveNumber);
-  command->add_option("--runs-on", options->runs_on, "Only what this framework can run: megatron, pytorch, pytorch-csv");
-  const auto axis = [&](const char* flag, auto& values, const char* what) { command->add_option(flag, values, what)->delimiter(','); };
-  axis("--tp", options->tp, "Tensor-parallel ranks");
-  axis("--cp", options->cp, "Context-parallel ranks");
-  axis("--pp", options->pp, "Pipeline ranks");
-  axis("--dp", options->dp, "Data-parallel replicas");
-  axis("--chunks", options->chunks, "Chunks a rank");
-  axis("--microbatch-size", options->microbatch_size, "Samples of a microbatch");
-  axis("--schedule", options->schedules, "Schedules");
-  axis("--recompute", options->recompute, "Recomputation");
-  axis("--offload", options->offload, "Offload ratios");
-  axis("--sequence-parallel", options->sequence_parallel, "on, off");
-  axis("--tp-overlap", options->tp_overlap, "TP overlap");
-  axis("--layers", options->layers, "even, balanced");
-  command->add_option("--band", options->band, "Share");
-  command->add_flag("--exhaustive", options->exhaustive, "Simulate all");
-  add_set(command, options->set);
-  command->callback([options, &argv] { tune_command(*options, argv); });
-}
-
 void add_replay(CLI::App* command, RunOptions& options) {
   CLI::Option* replay =
       command

@@ -9,6 +9,10 @@
 #include "scenario.h"
 #include "stp/schedule/generator.h"
 
+namespace CLI {
+class App;
+}
+
 namespace stp {
 
 using Arguments = std::vector<std::string>;  // the program's, its name first
@@ -50,10 +54,11 @@ struct TuneOptions {
   std::vector<int> tp, cp, pp, dp, chunks, microbatch_size;
   std::vector<std::string> schedules, recompute, tp_overlap, layers, sequence_parallel;
   std::vector<double> offload;
-  double band = -1;         // share within which steps count as equal; < 0: from rows of this GPU
+  double band = -1;         // per cent within which steps count as equal; < 0: from rows of this GPU
   bool exhaustive = false;  // simulates all that fits
 };
-void tune_command(const TuneOptions& options, const Arguments& argv);
+/// Adds the command, with its options.
+void add_tune(CLI::App& app, const Arguments& argv);
 
 struct RunOptions {
   std::vector<std::string> set;  // KEY=VALUE

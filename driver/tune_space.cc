@@ -149,18 +149,19 @@ std::string reason_of(const InputError& error) {
 
 TuneSpace::TuneSpace(const TuneOptions& options)
     : gpus(options.gpus), framework(find_framework(options.runs_on)), changes_(options.set) {
-  json base = base_of(options, framework, file, changes_);
-  read_axes(options, base);
-  json one = base;
+  base_ = base_of(options, framework, file, changes_);
+  read_axes(options);
+  json one = base_;
   one["parallel"]["pp"] = 1;
   one["schedules"] = {"1f1b"};
   first_ = read(one);
   layers_ = first_->hardware->model.layers;
-  read_savers(base, options);
-  read_plans(base, base.at("global_batch").get<int>());
+  read_savers(options);
+  read_plans(base_.at("global_batch").get<int>());
 }
 
-void TuneSpace::read_axes(const TuneOptions& options, json& base) {
+void TuneSpace::read_axes(const TuneOptions& options) {
+  json& base = base_;
   json& parallel = base["parallel"];
   if (!parallel.is_object()) parallel = json::object();
   tp_ = axis(options.tp, parallel, "tp", file);
@@ -200,6 +201,11 @@ void TuneSpace::read_axes(const TuneOptions& options, json& base) {
   if (offloads_.empty()) offloads_ = framework.offload ? std::vector<double>{0, 0.5, 1} : std::vector<double>{0};
 }
 
+json TuneSpace::shared() const {
+  const auto& hardware = *first_->hardware;
+  return {{"fields", base_}, {"gpus", gpus}, {"model", *hardware.model_data.content}, {"cluster", *hardware.cluster_data.content}};
+}
+
 Experiment TuneSpace::read(const json& content) const {
   JsonInput input(content, file);
   std::vector<Experiment> read;
@@ -210,11 +216,11 @@ Experiment TuneSpace::read(const json& content) const {
 }
 
 // What the reader refuses here it refuses in all plans.
-void TuneSpace::read_savers(const json& base, const TuneOptions& options) {
+void TuneSpace::read_savers(const TuneOptions& options) {
   for (const auto& [name, recompute] : kRecomputes)
     for (const double offload : offloads_) {
       if (!has(recomputes_, name)) continue;
-      json one = base;
+      json one = base_;
       one["parallel"]["pp"] = 1;
       one["schedules"] = {"1f1b"};
       one["recompute"] = name;
@@ -261,9 +267,9 @@ Experiment TuneSpace::experiment(const Experiment& plan, const Variant& variant,
   return one;
 }
 
-void TuneSpace::read_plan(const json& base, const Strategy& strategy, int microbatch_size, bool sequence,
+void TuneSpace::read_plan(const Strategy& strategy, int microbatch_size, bool sequence,
                           const std::string& overlap) {
-  json one = base;
+  json one = base_;
   json& parallel = one["parallel"];
   parallel["tp"] = strategy.tp;
   parallel["cp"] = strategy.cp;
@@ -286,7 +292,7 @@ void TuneSpace::read_plan(const json& base, const Strategy& strategy, int microb
                      "fix an axis, such as --tp 8");
 }
 
-void TuneSpace::read_plans(const json& base, int global_batch) {
+void TuneSpace::read_plans(int global_batch) {
   const HardwareProfile& machine = first_->hardware->profile;
   const int seq = first_->hardware->seq;
   const auto chosen = [](const std::vector<int>& axis, int value, bool by_default) {
@@ -316,7 +322,7 @@ void TuneSpace::read_plans(const json& base, int global_batch) {
                           : !on && (overlap == "megatron" || overlap == "flux"))
                 continue;
               if (overlap == "domino" && size % 2 != 0) continue;
-              read_plan(base, strategy, size, on && tp > 1, tp > 1 ? overlap : "none");
+              read_plan(strategy, size, on && tp > 1, tp > 1 ? overlap : "none");
             }
         }
       }

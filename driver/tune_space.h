@@ -50,6 +50,8 @@ class TuneSpace {
   std::map<std::string, size_t> refused;  // configurations that the reader refuses, by reason
   size_t configurations = 0;              // those refused included
 
+  /// What all configurations share: fields, model and cluster.
+  [[nodiscard]] nlohmann::json shared() const;
   /// The variants of a plan with `pp` ranks.
   [[nodiscard]] std::vector<Variant> variants(int pp) const;
   /// A plan with a variant and a saver.
@@ -57,14 +59,15 @@ class TuneSpace {
                                       const Saver& saver) const;
 
  private:
-  void read_axes(const TuneOptions& options, nlohmann::json& base);
-  void read_savers(const nlohmann::json& base, const TuneOptions& options);
-  void read_plans(const nlohmann::json& base, int global_batch);
-  void read_plan(const nlohmann::json& base, const Strategy& strategy, int microbatch_size, bool sequence,
+  void read_axes(const TuneOptions& options);
+  void read_savers(const TuneOptions& options);
+  void read_plans(int global_batch);
+  void read_plan(const Strategy& strategy, int microbatch_size, bool sequence,
                  const std::string& overlap);
   Experiment read(const nlohmann::json& content) const;
 
   Changes changes_;
+  nlohmann::json base_;  // fields that all configurations have
   std::optional<Experiment> first_;  // the files that all share
   int layers_ = 0;
   std::vector<int> tp_, cp_, pp_, dp_, chunks_, microbatch_sizes_;  // empty: all that is possible

@@ -85,7 +85,8 @@ class Search {
 
   TuneResult run() {
     add_families();
-    ProgressBar progress("configurations", space_.configurations);
+    ProgressBar progress("judged", space_.configurations);
+    progress.step(judged());
     while (!queue_.empty() && queue_.top().bound_s <= limit()) {
       std::vector<Piece> batch;
       while (batch.size() < kBatch && !queue_.empty() && queue_.top().bound_s <= limit()) {
@@ -95,9 +96,9 @@ class Search {
       std::vector<Outturn> turned(batch.size());
       in_parallel(batch.size(), [&](size_t each) { turned[each] = work_on(batch[each]); });
       check_interrupted();  // after what is finished was noted
+      const size_t before = judged();
       for (Outturn& each : turned) take(std::move(each));
-      begin_phase(shown("%.0f simulated", static_cast<double>(result_.counts.simulated)) +
-                  (steps_.empty() ? "" : shown(", best %.3f s", *steps_.begin())));
+      progress.step(judged() - before);
     }
     for (; !queue_.empty(); queue_.pop())
       result_.counts.bounded += queue_.top().saver < 0 ? space_.savers.size() : 1;
@@ -129,6 +130,12 @@ class Search {
     if (failure) std::rethrow_exception(failure);
   }
 
+  [[nodiscard]] size_t judged() const {
+    const TuneCounts& counts = result_.counts;
+    size_t all = counts.simulated + counts.reused + counts.unfit + counts.needless + counts.same;
+    for (const auto& [reason, count] : counts.refused) all += count;
+    return all;
+  }
   // The step that a configuration must not be above to matter.
   [[nodiscard]] double limit() const {
     if (exhaustive_ || steps_.size() < kBest) return 1e300;
@@ -271,7 +278,8 @@ Outturn Search::expand(const Piece& family) {
         continue;
       }
       const CostTable table = cost_table_of(experiment, program);
-      member.bound_s = std::max(family.bound_s, OrderBound(lowering, table)(*schedule, member.layers));
+      member.bound_s = std::max({family.bound_s, step_bound_of(plain, program, table).release_s,
+                                 OrderBound(lowering, table)(*schedule, member.layers)});
       turned.members.push_back(std::move(member));
     } catch (const InputError& error) {
       ++turned.refused[reason_of(error)];
@@ -292,7 +300,7 @@ Outturn Search::simulate_piece(Piece piece) {
       const std::lock_guard lock(mutex_);
       if (const auto found = finished_.find(name); found != finished_.end()) {
         const auto& kept = found->second;
-        outcome = {kept[0], kept[1], kept[2], kept[3], kept[4], kept[5], kept[6]};
+        outcome = {kept[0], kept[1], kept[2], kept[3], kept[4], kept[5], kept[6], kept[7]};
         turned.reused = true;
       }
     }
@@ -300,9 +308,9 @@ Outturn Search::simulate_piece(Piece piece) {
       // The one place where a step is simulated.
       const Result result = run_simulated(lower(*schedule, piece.layers, lowering_for(experiment, *schedule, piece.layers)), experiment).result;
       const RankResult& busiest = result.busiest_rank();
-      outcome = {result.step_time_s(), *result.tokens_per_s_per_gpu(), result.mfu.value_or(0), *result.peak_total_gb(), *result.memory_margin_gb, busiest.tp_bubble_s / result.step_time_s(), busiest.pp_bubble_s / result.step_time_s()};
+      outcome = {result.step_time_s(), *result.tokens_per_s_per_gpu(), result.mfu.value_or(0), *result.peak_total_gb(), *result.memory_margin_gb, busiest.tp_bubble_s / result.step_time_s(), busiest.pp_bubble_s / result.step_time_s(), result.lower_bound_s.value_or(0)};
       const std::lock_guard lock(mutex_);
-      finished_[name] = {outcome.step_s, outcome.tokens_per_s_per_gpu, outcome.mfu, outcome.peak_gb, outcome.margin_gb, outcome.exposed_share, outcome.pp_share};
+      finished_[name] = {outcome.step_s, outcome.tokens_per_s_per_gpu, outcome.mfu, outcome.peak_gb, outcome.margin_gb, outcome.exposed_share, outcome.pp_share, outcome.lower_bound_s};
     }
     tuned.fit = fit_of(experiment.hardware->profile, outcome.margin_gb);
     turned.tuned = std::move(tuned);

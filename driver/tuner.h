@@ -15,6 +15,7 @@ struct StepOutcome {
   double step_s, tokens_per_s_per_gpu, mfu;
   double peak_gb, margin_gb;       // of the fullest rank; the GPU's memory minus that
   double exposed_share, pp_share;  // of the busiest rank's step: its own communication, the pipeline's bubble
+  double lower_bound_s;            // of every order (lib/stp/cost/step_bound.h)
 };
 
 /// A configuration that fits.
@@ -47,7 +48,7 @@ struct TuneResult {
 };
 
 /// Finished configurations of an interrupted search, by their names.
-using Finished = std::map<std::string, std::array<double, 7>>;
+using Finished = std::map<std::string, std::array<double, 8>>;
 
 /// Searches. `band`: the share within which steps count as equal. Throws Interrupted; `finished` then has what
 /// was simulated, and another search with it goes on from there, with the same result. The result depends on
