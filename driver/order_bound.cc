@@ -25,7 +25,8 @@ const std::array<OrderBound::Seconds, OrderBound::kPlaces>& OrderBound::of(int l
     for (int chunk = 0; chunk < kPlaces; ++chunk) blocks.emplace_back(Action{Pass::F, int16_t(chunk), 0});
     for (int chunk = kPlaces - 1; chunk >= 0; --chunk)
       blocks.emplace_back(Action{split ? Pass::I : Pass::B, int16_t(chunk), 0});
-    for (int chunk = 0; split && chunk < kPlaces; ++chunk) blocks.emplace_back(Action{Pass::W, int16_t(chunk), 0});
+    for (int chunk = 0; split && chunk < kPlaces; ++chunk)
+      blocks.emplace_back(Action{Pass::W, int16_t(chunk), 0});
     const Program program = lower(std::move(schedule), std::vector<int>(kPlaces, layers), alone);
     const std::vector<double> op_times = op_seconds(program, table_);
     const Timeline timeline = simulate(program, op_times);
@@ -46,8 +47,9 @@ const std::array<OrderBound::Seconds, OrderBound::kPlaces>& OrderBound::of(int l
         const size_t pass = index_of(action.pass);
         if (split && action.pass == Pass::F) continue;  // it is known
         of.compute[pass] += compute[block] / static_cast<double>(kept[block].actions().size());
-        of.chain[pass] = parts > 1 || action.pass == Pass::W ? of.compute[pass]
-                                                             : std::max(compute[block], end[block] - begin[block]);
+        of.chain[pass] = parts > 1 || action.pass == Pass::W
+                             ? of.compute[pass]
+                             : std::max(compute[block], end[block] - begin[block]);
       }
   }
   return by_layers_.emplace(layers, seconds).first->second;

@@ -140,18 +140,20 @@ Experiment::Hardware read_hardware(JsonInput& input, const Changes& changes,
                                    const Experiment::Hardware* known) {
   Experiment::Hardware hardware{};
   if (known != nullptr) {
-    hardware = {.model = {}, .profile = known->profile, .model_data = known->model_data,
-                .cluster_data = known->cluster_data, .cluster_values = known->cluster_values};
+    hardware = {.model = {},
+                .profile = known->profile,
+                .model_data = known->model_data,
+                .cluster_data = known->cluster_data,
+                .cluster_values = known->cluster_values};
     for (const char* key : {"model", "cluster", "cluster_values"}) input.ignore(key);
   } else {
     hardware.model_data = read_named_data(input, "model", "models", changes);
     hardware.cluster_data = read_named_data(input, "cluster", "profiles", changes);
     if (input.has("cluster_values")) hardware.cluster_values = input.shared_value("cluster_values");
-    hardware.profile =
-        hardware.cluster_values
-            ? read_profile(replaced_values(input, *hardware.cluster_data.content),
-                           input.file() + ": " + input.path("cluster_values"))
-            : read_profile(*hardware.cluster_data.content, hardware.cluster_data.path);
+    hardware.profile = hardware.cluster_values
+                           ? read_profile(replaced_values(input, *hardware.cluster_data.content),
+                                          input.file() + ": " + input.path("cluster_values"))
+                           : read_profile(*hardware.cluster_data.content, hardware.cluster_data.path);
   }
   hardware.model = read_model(*hardware.model_data.content, hardware.model_data.path);
   hardware.seq = input.integer("seq", 1, 1 << 24);

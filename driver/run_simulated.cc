@@ -127,8 +127,8 @@ std::vector<int> balanced_layers(const Schedule& schedule, const Experiment& exp
   const Program order = lower(schedule, any_size, lowering);
   SplitCosts costs = split_costs(base_cost_table(experiment, order), lowering, placement.stages());
   costs.layer_factors = experiment.layer_costs;
-  const Fits fits = experiment.hardware ? fits_into_memory(experiment, placement, order)
-                                        : [](int, const std::vector<int>&) { return true; };
+  const Fits fits = experiment.hardware && nearby ? fits_into_memory(experiment, placement, order)
+                                                  : [](int, const std::vector<int>&) { return true; };
   const int count = model_layers(experiment);
   const auto split = balanced_partition(count, costs, placement, first, fits);
   if (!split)
@@ -154,16 +154,6 @@ std::vector<int> balanced_layers(const Schedule& schedule, const Experiment& exp
   const auto ops = static_cast<double>(lower(schedule, *split, lowering).ops.size());
   return fastest_nearby(*split, costs, placement, first, fits, microbatches, step_seconds,
                         static_cast<int>(kOpsOfSplits / ops));
-}
-
-PassCosts costs_for_generator(const Experiment& experiment, int chunks) {
-  if (experiment.schedule_costs) return *experiment.schedule_costs;
-  // A balanced split needs the schedule, and the schedule these costs, so they are costs of even chunks.
-  const std::vector<int> layers = layers_by_rule(experiment, experiment.strategy.pp * chunks);
-  // Any placement works: the cost of passes does not depend on the rank.
-  const CostTable table = hardware_cost_table(job_of(experiment), experiment.hardware->profile, layers,
-                                              Placement::loop(experiment.strategy.pp, chunks));
-  return pass_costs(table, *std::max_element(layers.begin(), layers.end()), lowering_of(experiment));
 }
 
 Schedule schedule_of_file(const ScheduleChoice& choice, const Experiment& experiment) {
@@ -237,6 +227,16 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
 }
 
 }  // namespace
+
+PassCosts costs_for_generator(const Experiment& experiment, int chunks) {
+  if (experiment.schedule_costs) return *experiment.schedule_costs;
+  // A balanced split needs the schedule, and the schedule these costs, so they are costs of even chunks.
+  const std::vector<int> layers = layers_by_rule(experiment, experiment.strategy.pp * chunks);
+  // Any placement works: the cost of passes does not depend on the rank.
+  const CostTable table = hardware_cost_table(job_of(experiment), experiment.hardware->profile, layers,
+                                              Placement::loop(experiment.strategy.pp, chunks));
+  return pass_costs(table, *std::max_element(layers.begin(), layers.end()), lowering_of(experiment));
+}
 
 Job job_of(const Experiment& experiment) {
   const auto& hardware = *experiment.hardware;

@@ -23,7 +23,9 @@ constexpr double kUsualBand = 0.03;  // where the suite's results are not instal
 
 // "0.4 % slower, 8 GB more room, without split backwards".
 std::string beside(const Tuned& one, const Tuned& other) {
-  const auto and_so = [](std::string& text, const std::string& more) { text += (text.empty() ? "" : ", ") + more; };
+  const auto and_so = [](std::string& text, const std::string& more) {
+    text += (text.empty() ? "" : ", ") + more;
+  };
   const auto only = [](const Tuned& has, const Tuned& lacks) {
     std::vector<std::string> words;
     for (const std::string& word : has.complicated)
@@ -33,8 +35,10 @@ std::string beside(const Tuned& one, const Tuned& other) {
   std::string text;
   const double slower = one.outcome.step_s / other.outcome.step_s - 1,
                room = one.outcome.margin_gb - other.outcome.margin_gb;
-  if (std::abs(slower) >= 5e-4) and_so(text, share_text(std::abs(slower)) + (slower > 0 ? " slower" : " faster"));
-  if (std::abs(room) >= 0.5) and_so(text, fixed(std::abs(room), 0) + " GB " + (room > 0 ? "more" : "less") + " room");
+  if (std::abs(slower) >= 5e-4)
+    and_so(text, share_text(std::abs(slower)) + (slower > 0 ? " slower" : " faster"));
+  if (std::abs(room) >= 0.5)
+    and_so(text, fixed(std::abs(room), 0) + " GB " + (room > 0 ? "more" : "less") + " room");
   if (const std::string without = only(other, one); !without.empty()) and_so(text, "without " + without);
   if (const std::string with = only(one, other); !with.empty()) and_so(text, "with " + with);
   return text.empty() ? "the same" : text;
@@ -67,13 +71,15 @@ std::string left_out(const TuneCounts& counts) {
   const auto said = [](size_t count, const std::string& what) {
     return count == 0 ? "" : "  " + std::to_string(count) + " " + what + "\n";
   };
-  std::string text = std::to_string(counts.configurations) + " configurations: " +
-                     std::to_string(counts.simulated + counts.reused) + " simulated" +
-                     (counts.reused > 0 ? " (" + std::to_string(counts.reused) + " of them earlier)" : "") +
-                     "; left out:\n" + said(counts.unfit, "do not fit") +
-                     said(counts.bounded, "have a bound that the tenth best beats by more than that") +
-                     said(counts.needless, "save memory where less saving fits") +
-                     said(counts.same, "have balanced layers that are the even ones");
+  std::string text =
+      std::to_string(counts.configurations) +
+      " configurations: " + std::to_string(counts.simulated + counts.reused) + " simulated" +
+      (counts.reused > 0 ? " (" + std::to_string(counts.reused) + " of them earlier)" : "") +
+      "; left out:\n" + said(counts.unfit, "do not fit") +
+      said(counts.bounded, "have a bound that the tenth best beats by more than that") +
+      said(counts.needless, "save memory where less saving fits") +
+      said(counts.same,
+           "are the same as another: balanced layers that are even, one pipeline rank without braids");
   for (const auto& [reason, count] : counts.refused) text += said(count, "refused: " + reason);
   return text;
 }
@@ -84,8 +90,8 @@ std::string of_memory(const TuneSpace& space) {
   const bool buffers = uses_transformer_engine(hardware.implementation);
   return "Memory counts weights, gradients, optimizer state, saved activations, " +
          std::string(buffers ? "Megatron-Core's buffers and working memory, " : "") + "and " +
-         fixed(gpu.fixed_memory_bytes / 1e9, 1) + " GB (" + fixed(gpu.least_fixed_memory_bytes / 1e9, 1) + " to " +
-         fixed(gpu.most_fixed_memory_bytes / 1e9, 1) +
+         fixed(gpu.fixed_memory_bytes / 1e9, 1) + " GB (" + fixed(gpu.least_fixed_memory_bytes / 1e9, 1) +
+         " to " + fixed(gpu.most_fixed_memory_bytes / 1e9, 1) +
          ") of context, communicators and workspaces. It leaves out fragmentation of the allocator" +
          (buffers ? "" : ", working memory of operations, buffers of collectives") + ", data and " +
          (space.framework.name[0] == 'p' ? "compiled graphs" : "checkpoints") + ".";
@@ -131,7 +137,8 @@ std::string megatron_flags(const Tuned& choice) {
     flag("overlap-grad-reduce");
     flag("overlap-param-gather");
   }
-  if (recompute == "full") flag("recompute-granularity", "full --recompute-method uniform --recompute-num-layers 1");
+  if (recompute == "full")
+    flag("recompute-granularity", "full --recompute-method uniform --recompute-num-layers 1");
   if (recompute == "selective") flag("recompute-granularity", "selective --recompute-modules core_attn");
   if (recompute == "mlp") flag("recompute-granularity", "selective --recompute-modules mlp");
   return text;
@@ -184,7 +191,8 @@ ErrorBand error_band(const std::string& cluster) {
           "The band is the median, over " + std::to_string(means.size()) +
               " experiments with published throughputs" + (few ? "" : " on " + cluster) +
               ", of their mean error" +
-              (few ? "; " + cluster + " has " + std::to_string(own.rows) + " such rows of its own, too few" : "")};
+              (few ? "; " + cluster + " has " + std::to_string(own.rows) + " such rows of its own, too few"
+                   : "")};
 }
 
 std::string tune_text(const TuneSpace& space, const TuneResult& result, const ErrorBand& band) {
@@ -193,17 +201,19 @@ std::string tune_text(const TuneSpace& space, const TuneResult& result, const Er
   const Tuned& first = result.best.front();
   for (const Tuned& one : result.best) {
     const StepOutcome& outcome = one.outcome;
-    table.add({one.name(), fixed(outcome.tokens_per_s_per_gpu, 0), share_text(outcome.mfu), fixed(outcome.step_s, 3),
-               fixed(outcome.peak_gb, 1), fixed(outcome.margin_gb, 1), to_string(one.fit),
-               share_text(outcome.exposed_share), share_text(outcome.pp_share),
-               percent(outcome.step_s / outcome.lower_bound_s - 1), &one == &first ? "" : beside(one, first)});
+    table.add({one.name(), fixed(outcome.tokens_per_s_per_gpu, 0), share_text(outcome.mfu),
+               fixed(outcome.step_s, 3), fixed(outcome.peak_gb, 1), fixed(outcome.margin_gb, 1),
+               to_string(one.fit), share_text(outcome.exposed_share), share_text(outcome.pp_share),
+               percent(outcome.step_s / outcome.lower_bound_s - 1),
+               &one == &first ? "" : beside(one, first)});
   }
   const size_t width = Screen::of_output().width;
   return table.text() + wrapped(why_first(result, band), width) + "\n" + left_out(result.counts) +
          wrapped(of_memory(space), width) + "\n";
 }
 
-json tune_json(const TuneSpace& space, const TuneResult& result, const ErrorBand& band, const Arguments& argv) {
+json tune_json(const TuneSpace& space, const TuneResult& result, const ErrorBand& band,
+               const Arguments& argv) {
   const auto& hardware = *space.plans.front().hardware;
   const TuneCounts& counts = result.counts;
   json value = origin(argv);
@@ -214,10 +224,14 @@ json tune_json(const TuneSpace& space, const TuneResult& result, const ErrorBand
   value["gpu_memory_gb"] = hardware.profile.memory_bytes / 1e9;
   value["framework"] = space.framework.name;
   value["band"] = {{"share", band.share}, {"source", band.source}};
-  value["counts"] = {{"configurations", counts.configurations}, {"simulated", counts.simulated + counts.reused},
-                     {"unfit", counts.unfit},                   {"bounded", counts.bounded},
-                     {"needless", counts.needless},             {"same", counts.same},
-                     {"equal", result.equals},                  {"refused", counts.refused}};
+  value["counts"] = {{"configurations", counts.configurations},
+                     {"simulated", counts.simulated + counts.reused},
+                     {"unfit", counts.unfit},
+                     {"bounded", counts.bounded},
+                     {"needless", counts.needless},
+                     {"same", counts.same},
+                     {"equal", result.equals},
+                     {"refused", counts.refused}};
   value["memory"] = of_memory(space);
   value["reason"] = why_first(result, band);
   for (const Tuned& one : result.best) value["best"].push_back(to_json(one, result.best.front()));
@@ -230,30 +244,42 @@ json tune_json(const TuneSpace& space, const TuneResult& result, const ErrorBand
 }
 
 void write_choice(const fs::path& folder, const Tuned& choice) {
-  const Scenario scenario{.file = "", .name = "choice", .title = choice.name(), .experiments = {choice.experiment}, .comparison = {}};
+  const Scenario scenario{.file = "",
+                          .name = "choice",
+                          .title = choice.name(),
+                          .experiments = {choice.experiment},
+                          .comparison = {}};
   write_new_file(folder / "choice.json", json_text(scenario.as_run(), 2) + "\n");
   const SimulatedRun run = run_simulated(choice.choice(), choice.experiment, "");
   // The order before it was lowered: braids and halves as the generator has them.
-  write_new_file(folder / "choice.csv", to_csv(schedule_for(choice.choice(), choice.experiment, ""), CsvForm::compute_only));
+  write_new_file(folder / "choice.csv",
+                 to_csv(schedule_for(choice.choice(), choice.experiment, ""), CsvForm::compute_only));
   write_trace(folder / "choice-trace.json", run);
-  if (const std::string flags = megatron_flags(choice); !flags.empty()) write_new_file(folder / "choice-megatron.txt", flags);
+  if (const std::string flags = megatron_flags(choice); !flags.empty())
+    write_new_file(folder / "choice-megatron.txt", flags);
 }
 
 InputError nothing_fits(const TuneSpace& space, const TuneResult& result) {
   const Experiment& any = space.plans.front();
   if (!result.nearest)
-    return {space.file, "", "all configurations are refused: " + (result.counts.refused.empty() ? "" : result.counts.refused.begin()->first),
+    return {space.file, "",
+            "all configurations are refused: " +
+                (result.counts.refused.empty() ? "" : result.counts.refused.begin()->first),
             "leave an axis free"};
   std::string helps;
   try {
-    for (const Remedy& remedy : remedies(run_simulated(result.nearest->choice(), result.nearest->experiment, "").result, result.nearest->choice(), result.nearest->experiment, space.file))
-      helps += (helps.empty() ? "" : ", ") + remedy.change + " saves " + fixed(remedy.saved_gb, 1) + " GB" + (remedy.fits ? " and fits" : "");
+    for (const Remedy& remedy :
+         remedies(run_simulated(result.nearest->choice(), result.nearest->experiment, "").result,
+                  result.nearest->choice(), result.nearest->experiment, space.file))
+      helps += (helps.empty() ? "" : ", ") + remedy.change + " saves " + fixed(remedy.saved_gb, 1) + " GB" +
+               (remedy.fits ? " and fits" : "");
   } catch (const InputError&) {  // the nearest itself is refused
     helps = "";
   }
   return {space.file, "--gpus",
-          any.hardware->model.name + " fits in none of " + std::to_string(result.counts.configurations) + " configurations on " +
-              std::to_string(space.gpus) + " " + any.hardware->profile.name + "; the nearest, " + result.nearest->name() + ", lacks " +
+          any.hardware->model.name + " fits in none of " + std::to_string(result.counts.configurations) +
+              " configurations on " + std::to_string(space.gpus) + " " + any.hardware->profile.name +
+              "; the nearest, " + result.nearest->name() + ", lacks " +
               fixed(-result.nearest->outcome.margin_gb, 1) + " GB",
           "use more GPUs, or leave more axes free" + (helps.empty() ? "" : "; from the nearest: " + helps)};
 }

@@ -26,7 +26,8 @@ std::vector<Value> axis(const std::vector<Value>& flag, json& fields, const std:
   std::vector<Value> values = flag;
   if (const auto found = fields.find(key); found != fields.end()) {
     try {
-      if (flag.empty()) values = found->is_array() ? found->get<std::vector<Value>>() : std::vector{found->get<Value>()};
+      if (flag.empty())
+        values = found->is_array() ? found->get<std::vector<Value>>() : std::vector{found->get<Value>()};
     } catch (const json::exception&) {
       throw InputError(file, key, "is no value or list of values of its kind", "see docs/scenarios.md");
     }
@@ -78,13 +79,15 @@ std::vector<std::string> names_of_schedules() {
 }
 
 // Fields that all configurations have: the scenario's, the flags' in place of them, else defaults.
-json base_of(const TuneOptions& options, const Framework& framework, std::string& file, const Changes& changes) {
+json base_of(const TuneOptions& options, const Framework& framework, std::string& file,
+             const Changes& changes) {
   json base = json::object();
   if (!options.scenario.empty()) {
     file = scenario_path(options.scenario);
     base = read_json_file(file);
     refuse_other_kind(base, file, "a scenario");
-    for (const char* key : {"configurations", "costs", "run", "pairs", "microbatches", "layer_costs", "microbatch_costs"})
+    for (const char* key :
+         {"configurations", "costs", "run", "pairs", "microbatches", "layer_costs", "microbatch_costs"})
       if (base.contains(key))
         throw InputError(file, key, "is not for stp tune, which makes configurations of a model on a cluster",
                          "remove it");
@@ -125,12 +128,18 @@ const Framework& find_framework(const std::string& name) {
 // Megatron-LM: core/pipeline_parallel/schedules.py and its arguments. PyTorch:
 // torch.distributed.pipelining's classes; its runtime takes any order as a CSV file.
 const std::vector<Framework>& frameworks() {
-  static const std::vector<std::string> everything = words_of(kRecomputes), of_torch{"none", "selective", "full"};
+  static const std::vector<std::string> everything = words_of(kRecomputes),
+                                        of_torch{"none", "selective", "full"};
   constexpr const char* torch = R"({"implementation": "suite", "release": "block"})";
   static const std::vector<Framework> all{
       {"", names_of_schedules(), everything, {"none", "megatron", "domino"}, true, "{}", ""},
-      {"megatron", {"1f1b", "1f1b-i"}, {"none", "selective", "mlp", "full"}, {"none", "megatron"}, false,
-       R"({"implementation": "megatron-te", "backward": "megatron", "release": "megatron"})", "megatron-batched"},
+      {"megatron",
+       {"1f1b", "1f1b-i"},
+       {"none", "selective", "mlp", "full"},
+       {"none", "megatron"},
+       false,
+       R"({"implementation": "megatron-te", "backward": "megatron", "release": "megatron"})",
+       "megatron-batched"},
       {"pytorch", {"1f1b", "1f1b-i", "gpipe", "zb-v", "dualpipev"}, of_torch, {"none"}, false, torch, ""},
       {"pytorch-csv", names_of_schedules(), of_torch, {"none"}, false, torch, ""}};
   return all;
@@ -174,21 +183,27 @@ void TuneSpace::read_axes(const TuneOptions& options) {
     check_numbers(*values, flag, 1 << 16);
   check_numbers(chunks_, "--chunks", kMaxChunks);
   check_numbers(microbatch_sizes_, "--microbatch-size", 1 << 20);
-  const auto words = [&](const std::vector<std::string>& flag, json& fields, const char* key, const char* name,
-                         const std::vector<std::string>& possible, const std::vector<std::string>& known) {
+  const auto words = [&](const std::vector<std::string>& flag, json& fields, const char* key,
+                         const char* name, const std::vector<std::string>& possible,
+                         const std::vector<std::string>& known) {
     std::vector<std::string> values = axis(flag, fields, key, file);
     check_words(values, name, known);
     if (*framework.name != '\0')
       check_words(values, name, possible, " in what " + std::string(framework.name) + " runs");
     return values.empty() ? possible : values;
   };
-  schedules_ = words(options.schedules, base, "schedules", "--schedule", framework.schedules, names_of_schedules());
-  overlaps_ = words(options.tp_overlap, base, "tp_overlap", "--tp-overlap", framework.tp_overlap, words_of(kTpOverlaps));
-  splits_ = words(options.layers, base, "layers_per_chunk", "--layers", {"balanced", "even"}, {"balanced", "even"});
-  recomputes_ = words(options.recompute, base, "recompute", "--recompute", framework.recompute, words_of(kRecomputes));
+  schedules_ =
+      words(options.schedules, base, "schedules", "--schedule", framework.schedules, names_of_schedules());
+  overlaps_ = words(options.tp_overlap, base, "tp_overlap", "--tp-overlap", framework.tp_overlap,
+                    words_of(kTpOverlaps));
+  splits_ =
+      words(options.layers, base, "layers_per_chunk", "--layers", {"balanced", "even"}, {"balanced", "even"});
+  recomputes_ =
+      words(options.recompute, base, "recompute", "--recompute", framework.recompute, words_of(kRecomputes));
   if (const auto found = base.find("sequence_parallel"); found != base.end() && found->is_boolean())
     *found = found->get<bool>() ? "on" : "off";
-  sequence_ = words(options.sequence_parallel, base, "sequence_parallel", "--sequence-parallel", {"off", "on"}, {"off", "on"});
+  sequence_ = words(options.sequence_parallel, base, "sequence_parallel", "--sequence-parallel",
+                    {"off", "on"}, {"off", "on"});
   offloads_ = options.offload;
   if (const auto found = base.find("offload"); found != base.end()) {
     json ratio = *found;
@@ -197,13 +212,19 @@ void TuneSpace::read_axes(const TuneOptions& options) {
   }
   for (const double ratio : offloads_)
     if (!(ratio >= 0 && ratio <= 1) || (ratio > 0 && !framework.offload))
-      throw InputError("", "--offload", shown("%g", ratio) + " is not possible", framework.offload ? "write ratios from 0 to 1" : "leave it out: this framework does not offload");
-  if (offloads_.empty()) offloads_ = framework.offload ? std::vector<double>{0, 0.5, 1} : std::vector<double>{0};
+      throw InputError(
+          "", "--offload", shown("%g", ratio) + " is not possible",
+          framework.offload ? "write ratios from 0 to 1" : "leave it out: this framework does not offload");
+  if (offloads_.empty())
+    offloads_ = framework.offload ? std::vector<double>{0, 0.5, 1} : std::vector<double>{0};
 }
 
 json TuneSpace::shared() const {
   const auto& hardware = *first_->hardware;
-  return {{"fields", base_}, {"gpus", gpus}, {"model", *hardware.model_data.content}, {"cluster", *hardware.cluster_data.content}};
+  return {{"fields", base_},
+          {"gpus", gpus},
+          {"model", *hardware.model_data.content},
+          {"cluster", *hardware.cluster_data.content}};
 }
 
 Experiment TuneSpace::read(const json& content) const {
@@ -329,12 +350,20 @@ void TuneSpace::read_plans(int global_batch) {
     }
   }
   if (!any)
-    throw InputError(file, "--gpus", std::to_string(gpus) + " cannot be divided as tp · cp · pp · dp with tp " + (tp_.empty() ? "up to " + std::to_string(machine.gpus_per_node) : joined(tp_, [](int n) { return std::to_string(n); })) + ", pp up to the model's " + std::to_string(layers_) + " layers, and what is fixed",
+    throw InputError(file, "--gpus",
+                     std::to_string(gpus) + " cannot be divided as tp · cp · pp · dp with tp " +
+                         (tp_.empty() ? "up to " + std::to_string(machine.gpus_per_node)
+                                      : joined(tp_, [](int n) { return std::to_string(n); })) +
+                         ", pp up to the model's " + std::to_string(layers_) + " layers, and what is fixed",
                      "use another number, or leave an axis free");
   if (!batch)
-    throw InputError(file, "--global-batch", std::to_string(global_batch) + " samples divide by no dp · microbatch size of these GPUs", "use a multiple of a power of two, or a larger tp, cp or pp");
+    throw InputError(
+        file, "--global-batch",
+        std::to_string(global_batch) + " samples divide by no dp · microbatch size of these GPUs",
+        "use a multiple of a power of two, or a larger tp, cp or pp");
   if (plans.empty())
-    throw InputError(file, "", "all configurations are refused: " + refused.begin()->first, "leave an axis free");
+    throw InputError(file, "", "all configurations are refused: " + refused.begin()->first,
+                     "leave an axis free");
 }
 
 }  // namespace stp

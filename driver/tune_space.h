@@ -62,12 +62,11 @@ class TuneSpace {
   void read_axes(const TuneOptions& options);
   void read_savers(const TuneOptions& options);
   void read_plans(int global_batch);
-  void read_plan(const Strategy& strategy, int microbatch_size, bool sequence,
-                 const std::string& overlap);
+  void read_plan(const Strategy& strategy, int microbatch_size, bool sequence, const std::string& overlap);
   Experiment read(const nlohmann::json& content) const;
 
   Changes changes_;
-  nlohmann::json base_;  // fields that all configurations have
+  nlohmann::json base_;              // fields that all configurations have
   std::optional<Experiment> first_;  // the files that all share
   int layers_ = 0;
   std::vector<int> tp_, cp_, pp_, dp_, chunks_, microbatch_sizes_;  // empty: all that is possible

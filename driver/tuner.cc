@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <memory>
 #include <queue>
 #include <set>
@@ -22,16 +23,16 @@ namespace stp {
 namespace {
 
 constexpr size_t kBest = 10;
-constexpr size_t kBatch = 64;            // pieces between two looks at the best: fixed, so that threads change nothing
+constexpr size_t kBatch = 64;  // pieces between two looks at the best: fixed, so that threads change nothing
 constexpr size_t kKeptBlocks = 10'000'000;  // of schedules, 20 bytes each
 
-// A family (all savers of a plan's variant, with a bound that knows neither order nor memory), or one of its
-// members, which fits and has a bound of its own.
+// A family: all savers of a plan's variant, with a bound of its compute alone; once it is placed, with its
+// layers and a bound for every order. Or one of its members, which fits and has a bound of its own order.
 struct Piece {
   double bound_s = 0;
   size_t plan = 0, variant = 0;
-  int saver = -1;  // -1: a family
-  std::vector<int> layers;
+  int saver = -1;           // -1: a family
+  std::vector<int> layers;  // by virtual stage; empty: not placed
   double margin_gb = 0;
   Fit fit = Fit::no;
   size_t id = 0;
@@ -51,15 +52,30 @@ struct Outturn {
   bool reused = false;
 };
 
-Tuned tuned_of(const Experiment& experiment, const Schedule& schedule, const Piece& piece) {
-  Tuned tuned{.id = piece.id, .experiment = experiment, .outcome = {}, .bound_s = piece.bound_s, .fit = piece.fit, .complicated = {}};
-  const Strategy& strategy = experiment.strategy;
+constexpr const char* kPlain = "1f1b";  // on one pipeline rank, all orders without braids are as good
+
+struct Traits {
   bool braids = false, splits = false;
+};
+Traits traits_of(const Schedule& schedule) {
+  Traits traits;
   for (const auto& blocks : schedule.ranks)
     for (const Block& block : blocks) {
-      braids = braids || block.braided();
-      splits = splits || block.actions()[0].pass == Pass::W;
+      traits.braids = traits.braids || block.braided();
+      traits.splits = traits.splits || block.actions()[0].pass == Pass::W;
     }
+  return traits;
+}
+
+Tuned tuned_of(const Experiment& experiment, const Schedule& schedule, const Piece& piece) {
+  Tuned tuned{.id = piece.id,
+              .experiment = experiment,
+              .outcome = {},
+              .bound_s = piece.bound_s,
+              .fit = piece.fit,
+              .complicated = {}};
+  const Strategy& strategy = experiment.strategy;
+  const auto [braids, splits] = traits_of(schedule);
   const auto [least, most] = std::ranges::minmax(piece.layers);
   for (const auto& [is_so, word] : {std::pair{strategy.tp > 1, "tensor parallelism"},
                                     {strategy.cp > 1, "context parallelism"},
@@ -100,7 +116,7 @@ class Search {
       for (Outturn& each : turned) take(std::move(each));
       progress.step(judged() - before);
     }
-    for (; !queue_.empty(); queue_.pop())
+    for (; !queue_.empty(); queue_.pop())  // a piece above the limit
       result_.counts.bounded += queue_.top().saver < 0 ? space_.savers.size() : 1;
     if (tuned_.empty() && !result_.nearest) look_for_nearest();
     choose();
@@ -124,7 +140,8 @@ class Search {
         }
     };
     std::vector<std::thread> threads;
-    for (unsigned core = 1; core < std::max(1U, std::thread::hardware_concurrency()); ++core) threads.emplace_back(loop);
+    for (unsigned core = 1; core < std::max(1U, std::thread::hardware_concurrency()); ++core)
+      threads.emplace_back(loop);
     loop();
     for (std::thread& thread : threads) thread.join();
     if (failure) std::rethrow_exception(failure);
@@ -143,7 +160,10 @@ class Search {
   }
 
   void add_families();
-  Outturn work_on(const Piece& piece) { return piece.saver < 0 ? expand(piece) : simulate_piece(piece); }
+  Outturn work_on(const Piece& piece) {
+    return piece.saver >= 0 ? simulate_piece(piece) : piece.layers.empty() ? place(piece) : expand(piece);
+  }
+  Outturn place(Piece family);
   Outturn expand(const Piece& family);
   Outturn simulate_piece(Piece piece);
   void take(Outturn turned);
@@ -151,10 +171,20 @@ class Search {
   void look_for_nearest();
   // Its order; throws InputError if the generator refuses.
   std::shared_ptr<const Schedule> schedule_of(const Experiment& experiment);
+  // An order of few microbatches on the same placement.
+  std::shared_ptr<const Schedule> short_schedule_of(const Experiment& experiment);
+  std::shared_ptr<const Schedule> kept(const std::string& key, const std::function<Schedule()>& make);
   [[nodiscard]] Experiment experiment_of(const Piece& piece) const {
     const Experiment& plan = space_.plans[piece.plan];
-    Experiment one = space_.experiment(plan, variants_.at(plan.strategy.pp)[piece.variant], space_.savers[std::max(0, piece.saver)]);
+    Experiment one = space_.experiment(plan, variants_.at(plan.strategy.pp)[piece.variant],
+                                       space_.savers[std::max(0, piece.saver)]);
     one.layers_per_chunk = piece.layers;
+    // In tenths of a forward, so that alike configurations share an order, whose search is long.
+    if (piece.saver >= 0 && find_generator(one.schedules.front().name).cost_aware && !one.schedule_costs) {
+      PassCosts costs = costs_for_generator(one, one.chunks);
+      const auto rounded = [F = costs.F](double cost) { return std::round(10 * cost / F) / 10; };
+      one.schedule_costs = PassCosts{1, rounded(costs.I), rounded(costs.W), rounded(costs.p2p)};
+    }
     return one;
   }
 
@@ -163,6 +193,7 @@ class Search {
   bool exhaustive_;
   Finished& finished_;
   std::map<int, std::vector<Variant>> variants_;  // by pp
+  bool has_plain_ = false;
   std::priority_queue<Piece, std::vector<Piece>, std::greater<>> queue_;
   std::multiset<double> steps_;  // of what fits
   std::vector<Tuned> tuned_;
@@ -181,6 +212,14 @@ Program outline(const Schedule& schedule, const std::vector<int>& layers, const 
           .rank_begin = std::vector<OpId>(schedule.pp() + 1, 0)};
 }
 
+// Costs without reductions of gradients: an outline does not know their buckets.
+CostTable bounding_table(const Experiment& experiment, const Program& program) {
+  CostTable table = cost_table_of(experiment, program);
+  for (auto* const of_stages : {&table.gradient_reduce, &table.gradient_scatter, &table.weight_gather})
+    for (std::vector<double>& of_stage : *of_stages) std::ranges::fill(of_stage, 0);
+  return table;
+}
+
 // Gigabytes that remain if parameters and their state were spread evenly over ranks, without activations;
 // seconds if all compute were.
 std::pair<double, double> ideal(const Experiment& plan) {
@@ -191,12 +230,17 @@ std::pair<double, double> ideal(const Experiment& plan) {
   Experiment plain = plan;
   plain.braid = BraidPolicy::static_merge;
   const Schedule none{"", Placement::loop(pp, 1), plan.microbatches, {}};
-  const CostTable table = cost_table_of(plain, outline({"", none.placement, plan.microbatches, std::vector<std::vector<Block>>(pp)}, even_partition(model.layers, pp), plan.strategy));
+  const CostTable table = cost_table_of(
+      plain, outline({"", none.placement, plan.microbatches, std::vector<std::vector<Block>>(pp)},
+                     even_partition(model.layers, pp), plan.strategy));
   const SplitCosts costs = split_costs(table, lowering_for(plain, none, layers), pp);
   double seconds = costs.layer * model.layers;
   for (const double stage : costs.stage) seconds += stage;
-  const ParameterBytes bytes = parameter_bytes(parameters_per_rank(job, {model.layers}, Placement::loop(1, 1))[0] / pp, job);
-  return {(profile.memory_bytes - profile.fixed_memory_bytes - bytes.weights - bytes.gradients - bytes.optimizer) / 1e9,
+  const ParameterBytes bytes =
+      parameter_bytes(parameters_per_rank(job, {model.layers}, Placement::loop(1, 1))[0] / pp, job);
+  return {(profile.memory_bytes - profile.fixed_memory_bytes - bytes.weights - bytes.gradients -
+           bytes.optimizer) /
+              1e9,
           seconds * plan.microbatches / pp};
 }
 
@@ -209,6 +253,7 @@ void Search::add_families() {
     const Experiment& experiment = space_.plans[plan];
     const int pp = experiment.strategy.pp;
     if (!variants_.contains(pp)) variants_[pp] = space_.variants(pp);
+    for (const Variant& variant : variants_[pp]) has_plain_ = has_plain_ || name_of(variant.choice) == kPlain;
     const auto [margin, seconds] = ideals[plan];
     const bool fits = exhaustive_ || fit_of(experiment.hardware->profile, margin) != Fit::no;
     if (!fits && (!nearest_plan_ || nearest_plan_->margin_gb < margin))
@@ -222,20 +267,68 @@ void Search::add_families() {
   }
 }
 
-std::shared_ptr<const Schedule> Search::schedule_of(const Experiment& experiment) {
-  const ScheduleChoice& choice = experiment.schedules.front();
-  if (find_generator(choice.name).cost_aware)
-    return std::make_shared<const Schedule>(schedule_for(choice, experiment, ""));
-  const std::string key = choice.name + shown(" %.0f", experiment.strategy.pp) + shown(" %.0f", experiment.chunks) + shown(" %.0f", experiment.microbatches);
+std::shared_ptr<const Schedule> Search::kept(const std::string& key, const std::function<Schedule()>& make) {
   {
     const std::lock_guard lock(mutex_);
     if (const auto found = schedules_.find(key); found != schedules_.end()) return found->second;
   }
-  auto made = std::make_shared<const Schedule>(schedule_for(choice, experiment, ""));
+  auto made = std::make_shared<const Schedule>(make());
   const std::lock_guard lock(mutex_);
   for (const auto& blocks : made->ranks) kept_blocks_ += blocks.size();
-  if (kept_blocks_ > kKeptBlocks) schedules_.clear(), kept_blocks_ = 0;
+  if (kept_blocks_ > kKeptBlocks) {
+    schedules_.clear();
+    kept_blocks_ = 0;
+  }
   return schedules_[key] = made;
+}
+
+std::string key_of(const Experiment& experiment, int microbatches) {
+  std::string key = name_of(experiment.schedules.front());
+  for (const int number : {experiment.strategy.pp, experiment.chunks, microbatches})
+    key += " " + std::to_string(number);
+  if (const auto& costs = experiment.schedule_costs)
+    for (const double cost : {costs->F, costs->I, costs->W, costs->p2p}) key += shown(" %g", cost);
+  return key;
+}
+
+std::shared_ptr<const Schedule> Search::schedule_of(const Experiment& experiment) {
+  return kept(key_of(experiment, experiment.microbatches),
+              [&] { return schedule_for(experiment.schedules.front(), experiment, ""); });
+}
+
+std::shared_ptr<const Schedule> Search::short_schedule_of(const Experiment& experiment) {
+  const int pp = experiment.strategy.pp, few = 2 * pp;  // every generator takes so many
+  return kept("short " + key_of(experiment, few), [&] {
+    return make_schedule(find_generator(experiment.schedules.front().name),
+                         {.pp = pp, .microbatches = few, .chunks = experiment.chunks});
+  });
+}
+
+// Whatever its order, and without savers, which make no step shorter.
+Outturn Search::place(Piece family) {
+  Outturn turned;
+  try {
+    Experiment experiment = experiment_of(family);
+    experiment.strategy.recompute = {};
+    experiment.strategy.offload = 0;
+    experiment.braid = BraidPolicy::static_merge;
+    const auto schedule = short_schedule_of(experiment);
+    family.layers = layers_for(experiment, *schedule, false);
+    const auto [least, most] = std::ranges::minmax(family.layers);
+    const bool alone = experiment.strategy.pp == 1 && !traits_of(*schedule).braids;
+    if ((experiment.split == LayerSplit::balanced && least == most) ||
+        (alone && has_plain_ && name_of(experiment.schedules.front()) != kPlain)) {
+      turned.same = space_.savers.size();
+      return turned;
+    }
+    const Program program = outline(*schedule, family.layers, experiment.strategy);
+    family.bound_s = std::max(
+        family.bound_s, step_bound_of(experiment, program, bounding_table(experiment, program)).release_s);
+    turned.members.push_back(std::move(family));
+  } catch (const InputError& error) {
+    turned.refused[reason_of(error)] += space_.savers.size();
+  }
+  return turned;
 }
 
 double margin_gb(const Experiment& experiment, const Program& program) {
@@ -259,12 +352,6 @@ Outturn Search::expand(const Piece& family) {
       member.id += saver;
       Experiment experiment = experiment_of(member);
       const auto schedule = schedule_of(experiment);
-      member.layers = experiment.layers_per_chunk = layers_for(experiment, *schedule, false);
-      const auto [least, most] = std::ranges::minmax(member.layers);
-      if (experiment.split == LayerSplit::balanced && most - least <= 0) {
-        ++turned.same;
-        continue;
-      }
       Program program = outline(*schedule, member.layers, experiment.strategy);
       Experiment plain = experiment;
       plain.braid = BraidPolicy::static_merge;
@@ -277,7 +364,7 @@ Outturn Search::expand(const Piece& family) {
         turned.unfit.push_back(std::move(member));
         continue;
       }
-      const CostTable table = cost_table_of(experiment, program);
+      const CostTable table = bounding_table(experiment, program);
       member.bound_s = std::max({family.bound_s, step_bound_of(plain, program, table).release_s,
                                  OrderBound(lowering, table)(*schedule, member.layers)});
       turned.members.push_back(std::move(member));
@@ -306,11 +393,23 @@ Outturn Search::simulate_piece(Piece piece) {
     }
     if (!turned.reused) {
       // The one place where a step is simulated.
-      const Result result = run_simulated(lower(*schedule, piece.layers, lowering_for(experiment, *schedule, piece.layers)), experiment).result;
+      const Result result =
+          run_simulated(lower(*schedule, piece.layers, lowering_for(experiment, *schedule, piece.layers)),
+                        experiment)
+              .result;
       const RankResult& busiest = result.busiest_rank();
-      outcome = {result.step_time_s(), *result.tokens_per_s_per_gpu(), result.mfu.value_or(0), *result.peak_total_gb(), *result.memory_margin_gb, busiest.tp_bubble_s / result.step_time_s(), busiest.pp_bubble_s / result.step_time_s(), result.lower_bound_s.value_or(0)};
+      outcome = {result.step_time_s(),
+                 *result.tokens_per_s_per_gpu(),
+                 result.mfu.value_or(0),
+                 *result.peak_total_gb(),
+                 *result.memory_margin_gb,
+                 busiest.tp_bubble_s / result.step_time_s(),
+                 busiest.pp_bubble_s / result.step_time_s(),
+                 result.lower_bound_s.value_or(0)};
       const std::lock_guard lock(mutex_);
-      finished_[name] = {outcome.step_s, outcome.tokens_per_s_per_gpu, outcome.mfu, outcome.peak_gb, outcome.margin_gb, outcome.exposed_share, outcome.pp_share, outcome.lower_bound_s};
+      finished_[name] = {
+          outcome.step_s,    outcome.tokens_per_s_per_gpu, outcome.mfu,      outcome.peak_gb,
+          outcome.margin_gb, outcome.exposed_share,        outcome.pp_share, outcome.lower_bound_s};
     }
     tuned.fit = fit_of(experiment.hardware->profile, outcome.margin_gb);
     turned.tuned = std::move(tuned);
@@ -344,10 +443,12 @@ void Search::take(Outturn turned) {
 
 void Search::look_for_nearest() {
   if (!nearest_plan_) return;
-  for (size_t variant = 0; variant < variants_.at(space_.plans[nearest_plan_->plan].strategy.pp).size(); ++variant) {
+  for (size_t variant = 0; variant < variants_.at(space_.plans[nearest_plan_->plan].strategy.pp).size();
+       ++variant) {
     Piece family = *nearest_plan_;
     family.variant = variant;
-    Outturn turned = expand(family);
+    Outturn turned = place(family);
+    if (!turned.members.empty()) turned = expand(turned.members.front());
     turned.refused.clear();
     turned.members.clear();
     const size_t unfit = result_.counts.unfit;
@@ -362,11 +463,16 @@ void Search::choose() {
   const auto order = [&](const Tuned& one) {
     const StepOutcome& outcome = one.outcome;
     const bool is_equal = outcome.step_s <= equal;
-    return std::tuple{!is_equal, is_equal && one.fit != Fit::yes, is_equal ? one.complicated.size() : 0,
-                      is_equal ? std::llround(outcome.peak_gb) : 0, outcome.step_s, one.id};
+    return std::tuple{!is_equal,
+                      is_equal && one.fit != Fit::yes,
+                      is_equal ? one.complicated.size() : 0,
+                      is_equal ? std::llround(outcome.peak_gb) : 0,
+                      outcome.step_s,
+                      one.id};
   };
   std::ranges::sort(tuned_, {}, order);
-  result_.equals = std::ranges::count_if(tuned_, [&](const Tuned& one) { return one.outcome.step_s <= equal; });
+  result_.equals =
+      std::ranges::count_if(tuned_, [&](const Tuned& one) { return one.outcome.step_s <= equal; });
   tuned_.resize(std::min(tuned_.size(), kBest));
   result_.best = std::move(tuned_);
 }
@@ -386,8 +492,10 @@ std::string Tuned::name() const {
   add("dp", strategy.dp, 0);
   add("mb", experiment.microbatch_size, 0);
   if (strategy.sequence_parallel) text += " sp";
-  if (strategy.tp_overlap != TpOverlap::none) text += std::string(" overlap-") + word_of(strategy.tp_overlap, kTpOverlaps);
-  if (strategy.recompute != Recompute{}) text += std::string(" recompute-") + word_of(strategy.recompute, kRecomputes);
+  if (strategy.tp_overlap != TpOverlap::none)
+    text += std::string(" overlap-") + word_of(strategy.tp_overlap, kTpOverlaps);
+  if (strategy.recompute != Recompute{})
+    text += std::string(" recompute-") + word_of(strategy.recompute, kRecomputes);
   if (strategy.offload > 0) text += shown(" offload-%g", strategy.offload);
   if (experiment.split == LayerSplit::balanced) text += " balanced";
   return text;

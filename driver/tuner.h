@@ -23,7 +23,7 @@ struct Tuned {
   size_t id;              // its place in the space
   Experiment experiment;  // with its one schedule and its layers
   StepOutcome outcome;
-  double bound_s;                        // below every order's step
+  double bound_s;  // below every order's step
   Fit fit;
   std::vector<std::string> complicated;  // what makes it less simple, in words
 
@@ -39,10 +39,10 @@ struct TuneCounts {
 };
 
 struct TuneResult {
-  std::vector<Tuned> best;       // the ten best: equals of the fastest by simplicity, then those behind it
-  std::vector<StepOutcome> points;   // all that were simulated
-  std::vector<std::string> names;  // of these
-  size_t equals = 0;             // configurations within the band of the fastest
+  std::vector<Tuned> best;          // the ten best: equals of the fastest by simplicity, then those behind it
+  std::vector<StepOutcome> points;  // all that were simulated
+  std::vector<std::string> names;   // of these
+  size_t equals = 0;                // configurations within the band of the fastest
   TuneCounts counts;
   std::optional<Tuned> nearest;  // if none fits: the one that lacks least, without step
 };
@@ -50,9 +50,9 @@ struct TuneResult {
 /// Finished configurations of an interrupted search, by their names.
 using Finished = std::map<std::string, std::array<double, 8>>;
 
-/// Searches. `band`: the share within which steps count as equal. Throws Interrupted; `finished` then has what
-/// was simulated, and another search with it goes on from there, with the same result. The result depends on
-/// neither threads nor `finished`, but for counts.reused.
+/// Searches. `band`: the share within which steps count as equal. Throws Interrupted; `finished` then has
+/// what was simulated, and another search with it goes on from there, with the same result. The result
+/// depends on neither threads nor `finished`, but for counts.reused.
 TuneResult tune(const TuneSpace& space, double band, bool exhaustive, Finished& finished);
 
 }  // namespace stp
