@@ -110,7 +110,8 @@ void add_tune(CLI::App& app, const Arguments& argv) {
   axis("--dp", options->dp, "Data-parallel replicas");
   axis("--chunks", options->chunks, "Chunks a rank (default: up to 8)");
   axis("--microbatch-size", options->microbatch_size, "Samples of a microbatch (default: 1,2,4,8)");
-  axis("--schedule", options->schedules, "Schedules (stp list schedules)");
+  axis("--schedule", options->schedules,
+       "Schedules (stp list schedules; default: all but v-search, which takes long)");
   axis("--recompute", options->recompute,
        "Recomputation: none, selective, full, mlp, attn+mlp, attn+mlp+norm");
   axis("--offload", options->offload, "Offload ratios (default: 0,0.5,1)");

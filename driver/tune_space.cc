@@ -194,6 +194,8 @@ void TuneSpace::read_axes(const TuneOptions& options) {
   };
   schedules_ =
       words(options.schedules, base, "schedules", "--schedule", framework.schedules, names_of_schedules());
+  // It takes seconds for each order: only if asked for.
+  if (schedules_ == framework.schedules) std::erase(schedules_, "v-search");
   overlaps_ = words(options.tp_overlap, base, "tp_overlap", "--tp-overlap", framework.tp_overlap,
                     words_of(kTpOverlaps));
   splits_ =
