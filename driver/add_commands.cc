@@ -459,6 +459,7 @@ void add_manual(CLI::App& app) {
 void add_commands(CLI::App& app, const Arguments& argv, int& status) {
   add_reproduce(app, argv);
   add_simulate(app, argv);
+  add_tune(app, argv);
   add_run(app, argv, status);
   add_schedule(app);
   add_search(app);

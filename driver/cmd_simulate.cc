@@ -14,6 +14,7 @@
 #include "output_folder.h"
 #include "overlap_pairs.h"
 #include "remedies.h"
+#include "experiment_memory.h"
 #include "run_simulated.h"
 #include "table.h"
 

@@ -6,6 +6,7 @@
 
 #include "baselines/registry.h"
 #include "choices.h"
+#include "experiment_memory.h"
 #include "interrupt.h"
 #include "progress.h"
 #include "stp/cost/balance.h"
@@ -104,60 +105,11 @@ CopyRequest copy_costs(const Experiment& experiment, const Placement& placement,
   return request;
 }
 
-// Adds what needs costs: those of copies, and the order of braids by times, for which a Program is made.
-Lowering lowering_with_times(const Experiment& experiment, const Schedule& schedule,
-                             const std::vector<int>& layers) {
-  Lowering lowering = lowering_of(experiment);
-  lowering.copies = copy_costs(experiment, schedule.placement, layers);
-  if (!is_by_times(lowering.braid)) return lowering;
-  Lowering evenly = lowering;
-  evenly.braid = BraidPolicy::static_merge;
-  lowering.order =
-      braid_order(lowering.braid, base_cost_table(experiment, lower(schedule, layers, evenly)), lowering);
-  return lowering;
-}
-
-// The memory of a rank, without that on the host.
-RankResult::Memory memory_of(const Experiment& experiment, const Job& job, const Placement& placement,
-                             int rank, double parameters, const std::vector<ActivationBytes>& by_stage,
-                             double activations) {
-  const ParameterBytes bytes = parameter_bytes(parameters, job);
-  bool last = false;
-  std::optional<double> of_first;
-  for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
-    const int stage = placement.stage(rank, chunk);
-    last = last || placement.is_last(stage);
-    if (placement.is_first(stage)) of_first = by_stage[stage].until_I;
-  }
-  return {.activations = activations,
-          .weights = bytes.weights,
-          .gradients = bytes.gradients,
-          .optimizer = bytes.optimizer,
-          .host = 0,
-          .buffers = working_bytes(parameters, job, last, of_first).beside(activations),
-          .fixed = experiment.hardware->profile.fixed_memory_bytes};
-}
-
-// Whether a rank of a schedule has memory for its chunks, on the hardware of an experiment.
-Fits fits_into_memory(const Experiment& experiment, const Placement& placement, const Program& order) {
-  return [&experiment, &placement, &order, job = job_of(experiment)](int rank,
-                                                                     const std::vector<int>& of_chunks) {
-    std::vector<int> layers(placement.stages(), 0);
-    for (int chunk = 0; chunk < placement.chunks(); ++chunk)
-      layers[placement.stage(rank, chunk)] = of_chunks[chunk];
-    const std::vector<ActivationBytes> by_stage = activation_bytes(job, layers);
-    const double activations = peak_activation_bytes(order, rank, by_stage, experiment.microbatch_costs);
-    return memory_of(experiment, job, placement, rank, parameters_per_rank(job, layers, placement)[rank],
-                     by_stage, activations)
-               .on_device() <= experiment.hardware->profile.memory_bytes;
-  };
-}
-
 constexpr double kOpsOfSplits = 2e7;  // of all simulations of splits together: one or two seconds
 
 // Layers from the balancer, which gets the schedule's placement and, from its order, the activations of each
 // rank; then from simulations of nearby splits.
-std::vector<int> balanced_layers(const Schedule& schedule, const Experiment& experiment) {
+std::vector<int> balanced_layers(const Schedule& schedule, const Experiment& experiment, bool nearby) {
   const Placement& placement = schedule.placement;
   if (placement.chunks() > 2)
     throw InputError("", "layers_per_chunk",
@@ -172,8 +124,8 @@ std::vector<int> balanced_layers(const Schedule& schedule, const Experiment& exp
   const Program order = lower(schedule, any_size, lowering);
   SplitCosts costs = split_costs(base_cost_table(experiment, order), lowering, placement.stages());
   costs.layer_factors = experiment.layer_costs;
-  const Fits fits = experiment.hardware ? fits_into_memory(experiment, placement, order)
-                                        : [](int, const std::vector<int>&) { return true; };
+  const Fits fits = experiment.hardware && nearby ? fits_into_memory(experiment, placement, order)
+                                                  : [](int, const std::vector<int>&) { return true; };
   const int count = model_layers(experiment);
   const auto split = balanced_partition(count, costs, placement, first, fits);
   if (!split)
@@ -185,6 +137,7 @@ std::vector<int> balanced_layers(const Schedule& schedule, const Experiment& exp
                          " GB of " + experiment.hardware->profile.name,
                      "use more ranks, recompute or a smaller microbatch_size, write \"even\" or the numbers, "
                      "or leave such combinations out with --keep-going");
+  if (!nearby) return *split;
   const auto& factors = experiment.microbatch_costs;
   const double microbatches =
       factors.empty() ? schedule.microbatches : std::accumulate(factors.begin(), factors.end(), 0.0);
@@ -198,37 +151,6 @@ std::vector<int> balanced_layers(const Schedule& schedule, const Experiment& exp
   const auto ops = static_cast<double>(lower(schedule, *split, lowering).ops.size());
   return fastest_nearby(*split, costs, placement, first, fits, microbatches, step_seconds,
                         static_cast<int>(kOpsOfSplits / ops));
-}
-
-std::vector<int> layers_for(const Experiment& experiment, const Schedule& schedule) {
-  const Placement& placement = schedule.placement;
-  if (placement.pipelines() == 1)
-    return experiment.split == LayerSplit::balanced ? balanced_layers(schedule, experiment)
-                                                    : layers_by_rule(experiment, placement.stages());
-  const auto refuse = [&](const char* field, bool is_used) {
-    if (is_used)
-      throw InputError("", field, "is not built for the two pipelines of " + schedule.name, "leave it out");
-  };
-  refuse("layers_per_chunk: balanced", experiment.split == LayerSplit::balanced);
-  refuse("microbatch_costs", !experiment.microbatch_costs.empty());
-  refuse("layer_costs", !experiment.layer_costs.empty());
-  refuse("a vision encoder", has_encoder(experiment));
-  refuse("tied embeddings", experiment.hardware && experiment.hardware->model.tied());
-  refuse("post_validation", experiment.strategy.post_validation);
-  std::vector<int> layers = layers_by_rule(experiment, placement.depth());
-  layers.reserve(2 * layers.size());
-  layers.insert(layers.end(), layers.begin(), layers.end());  // of the other pipeline's model
-  return layers;
-}
-
-PassCosts costs_for_generator(const Experiment& experiment, int chunks) {
-  if (experiment.schedule_costs) return *experiment.schedule_costs;
-  // A balanced split needs the schedule, and the schedule these costs, so they are costs of even chunks.
-  const std::vector<int> layers = layers_by_rule(experiment, experiment.strategy.pp * chunks);
-  // Any placement works: the cost of passes does not depend on the rank.
-  const CostTable table = hardware_cost_table(job_of(experiment), experiment.hardware->profile, layers,
-                                              Placement::loop(experiment.strategy.pp, chunks));
-  return pass_costs(table, *std::max_element(layers.begin(), layers.end()), lowering_of(experiment));
 }
 
 Schedule schedule_of_file(const ScheduleChoice& choice, const Experiment& experiment) {
@@ -296,21 +218,22 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
                      {}});
   }
   if (!experiment.hardware) return ranks;
-  const Job job = job_of(experiment);
-  const std::vector<ActivationBytes> by_stage =
-      activation_bytes(job, program.layers_per_stage, schedule.placement.pipelines());
-  const auto activations = peak_activation_bytes(program, by_stage, experiment.microbatch_costs),
-             host = peak_host_bytes(program, by_stage);
-  const auto parameters = parameters_per_rank(job, program.layers_per_stage, schedule.placement);
-  for (int rank = 0; rank < schedule.pp(); ++rank) {
-    ranks[rank].memory =
-        memory_of(experiment, job, schedule.placement, rank, parameters[rank], by_stage, activations[rank]);
-    ranks[rank].memory->host = host[rank];
-  }
+  const std::vector<RankResult::Memory> memory = memory_by_rank(experiment, program);
+  for (int rank = 0; rank < schedule.pp(); ++rank) ranks[rank].memory = memory[rank];
   return ranks;
 }
 
 }  // namespace
+
+PassCosts costs_for_generator(const Experiment& experiment, int chunks) {
+  if (experiment.schedule_costs) return *experiment.schedule_costs;
+  // A balanced split needs the schedule, and the schedule these costs, so they are costs of even chunks.
+  const std::vector<int> layers = layers_by_rule(experiment, experiment.strategy.pp * chunks);
+  // Any placement works: the cost of passes does not depend on the rank.
+  const CostTable table = hardware_cost_table(job_of(experiment), experiment.hardware->profile, layers,
+                                              Placement::loop(experiment.strategy.pp, chunks));
+  return pass_costs(table, *std::max_element(layers.begin(), layers.end()), lowering_of(experiment));
+}
 
 Job job_of(const Experiment& experiment) {
   const auto& hardware = *experiment.hardware;
@@ -322,13 +245,38 @@ Job job_of(const Experiment& experiment) {
   return job;
 }
 
-double peak_gb_without_recompute(const Program& program, const Experiment& experiment) {
-  Job job = job_of(experiment);
-  job.shape.strategy.recompute = {};
-  const auto peaks = peak_activation_bytes(
-      program, activation_bytes(job, program.layers_per_stage, program.schedule.placement.pipelines()),
-      experiment.microbatch_costs);
-  return *std::ranges::max_element(peaks) / 1e9;
+Lowering lowering_for(const Experiment& experiment, const Schedule& schedule,
+                      const std::vector<int>& layers) {
+  Lowering lowering = lowering_of(experiment);
+  lowering.copies = copy_costs(experiment, schedule.placement, layers);
+  if (!is_by_times(lowering.braid)) return lowering;
+  Lowering evenly = lowering;
+  evenly.braid = BraidPolicy::static_merge;
+  lowering.order =
+      braid_order(lowering.braid, base_cost_table(experiment, lower(schedule, layers, evenly)), lowering);
+  return lowering;
+}
+
+std::vector<int> layers_for(const Experiment& experiment, const Schedule& schedule, bool nearby) {
+  const Placement& placement = schedule.placement;
+  if (placement.pipelines() == 1)
+    return experiment.split == LayerSplit::balanced && experiment.layers_per_chunk.empty()
+               ? balanced_layers(schedule, experiment, nearby)
+               : layers_by_rule(experiment, placement.stages());
+  const auto refuse = [&](const char* field, bool is_used) {
+    if (is_used)
+      throw InputError("", field, "is not built for the two pipelines of " + schedule.name, "leave it out");
+  };
+  refuse("layers_per_chunk: balanced", experiment.split == LayerSplit::balanced);
+  refuse("microbatch_costs", !experiment.microbatch_costs.empty());
+  refuse("layer_costs", !experiment.layer_costs.empty());
+  refuse("a vision encoder", has_encoder(experiment));
+  refuse("tied embeddings", experiment.hardware && experiment.hardware->model.tied());
+  refuse("post_validation", experiment.strategy.post_validation);
+  std::vector<int> layers = layers_by_rule(experiment, placement.depth());
+  layers.reserve(2 * layers.size());
+  layers.insert(layers.end(), layers.begin(), layers.end());  // of the other pipeline's model
+  return layers;
 }
 
 Schedule schedule_for(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file) {
@@ -343,7 +291,7 @@ Program program_for(const ScheduleChoice& choice, const Experiment& experiment, 
   begin_phase(schedule.name + ": making the program");
   try {
     const std::vector<int> layers = layers_for(experiment, schedule);
-    const Lowering lowering = lowering_with_times(experiment, schedule, layers);
+    const Lowering lowering = lowering_for(experiment, schedule, layers);
     // Measured: STP of 32 layers at tp 4, the most ops a layer.
     say_cost(double{1} * schedule.microbatches * std::accumulate(layers.begin(), layers.end(), 0),
              "layers of microbatches", 900, 2.6e-6);
@@ -446,7 +394,7 @@ Contention contention_of(const Experiment& experiment) {
 
 std::function<double(const Schedule&)> order_timer(const Experiment& experiment, const Program& like) {
   const std::vector<int>& layers = like.layers_per_stage;
-  return [layers, lowering = lowering_with_times(experiment, like.schedule, layers),
+  return [layers, lowering = lowering_for(experiment, like.schedule, layers),
           table = cost_table_of(experiment, like),
           contention = contention_of(experiment)](const Schedule& schedule) {
     const Program program = lower(schedule, layers, lowering);
@@ -494,12 +442,8 @@ SimulatedRun run_simulated(Program program, const Experiment& experiment) {
   if (experiment.hardware) {
     const auto& hardware = *experiment.hardware;
     if (const auto needed = result.peak_total_gb()) {
-      const HardwareProfile& profile = hardware.profile;
-      const double margin = profile.memory_bytes / 1e9 - *needed,
-                   more = (profile.most_fixed_memory_bytes - profile.fixed_memory_bytes) / 1e9,
-                   less = (profile.fixed_memory_bytes - profile.least_fixed_memory_bytes) / 1e9;
-      result.memory_margin_gb = margin;
-      result.fits = margin >= more ? Fit::yes : margin >= -less ? Fit::maybe : Fit::no;
+      result.memory_margin_gb = hardware.profile.memory_bytes / 1e9 - *needed;
+      result.fits = fit_of(hardware.profile, *result.memory_margin_gb);
     }
     // Factors of time do not define a number of operations.
     const bool alike = experiment.layer_costs.empty() && experiment.microbatch_costs.empty();

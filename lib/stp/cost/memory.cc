@@ -113,10 +113,12 @@ std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<
     const double recomputed = !again.layer      ? std::max(attn.during_backward, mlp.during_backward)
                               : whole == layers ? layer
                                                 : 0;
-    stages.push_back(
-        {whole * input + (layers - whole) * layer, layers * (attn.until_W + mlp.until_W),
-         layers > 0 ? recomputed : 0,
-         offloaded_bytes(job.model, job.shape, job.implementation, layers, job.strategy().offload)});
+    const double offloaded =
+        job.strategy().offload > 0
+            ? offloaded_bytes(job.model, job.shape, job.implementation, layers, job.strategy().offload)
+            : 0;
+    stages.push_back({whole * input + (layers - whole) * layer, layers * (attn.until_W + mlp.until_W),
+                      layers > 0 ? recomputed : 0, offloaded});
   }
   const size_t depth = stages.size() / pipelines;
   for (size_t first = 0; first < stages.size(); first += depth) {

@@ -1,0 +1,24 @@
+// The memory of an experiment's ranks on its hardware.
+#pragma once
+
+#include <vector>
+
+#include "scenario.h"
+#include "stp/cost/balance.h"
+#include "stp/program/program.h"
+#include "stp/report/record.h"
+
+namespace stp {
+
+/// The memory of each rank of `program`. Without offload its schedule, layers and strategy are enough, with
+/// `rank_begin` of zeros.
+std::vector<RankResult::Memory> memory_by_rank(const Experiment& experiment, const Program& program);
+Fit fit_of(const HardwareProfile& profile, double margin_gb);
+
+/// Whether a rank of a schedule has memory for its chunks. `placement` and `order` must outlive it.
+Fits fits_into_memory(const Experiment& experiment, const Placement& placement, const Program& order);
+
+/// The largest peak of activations of a rank, GB, if nothing of `program` were recomputed.
+double peak_gb_without_recompute(const Program& program, const Experiment& experiment);
+
+}  // namespace stp
