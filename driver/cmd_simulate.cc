@@ -9,12 +9,12 @@
 
 #include "commands.h"
 #include "comparison_table.h"
+#include "experiment_memory.h"
 #include "interrupt.h"
 #include "option_columns.h"
 #include "output_folder.h"
 #include "overlap_pairs.h"
 #include "remedies.h"
-#include "experiment_memory.h"
 #include "run_simulated.h"
 #include "table.h"
 

@@ -494,8 +494,7 @@ std::optional<MeasuredRun> run_measured(const ScheduleChoice& choice, const Expe
 bool parity_holds(const Parity& parity, const std::string& type) {
   if (parity.one_rank_gradient)
     return parity.loss <= 0x1p-8 && parity.gradient <= 2 * *parity.one_rank_gradient && parity.gradient < 0.5;
-  const double limit = type == to_string(DType::f64) ? 1e-10 : 1e-5;
-  return parity.loss <= limit && parity.gradient <= limit;
+  return std::max(parity.loss, parity.gradient) <= (type == to_string(DType::f64) ? 1e-10 : 1e-5);
 }
 
 }  // namespace stp

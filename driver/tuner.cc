@@ -11,6 +11,7 @@
 
 #include "baselines/registry.h"
 #include "choices.h"
+#include "experiment_memory.h"
 #include "interrupt.h"
 #include "order_bound.h"
 #include "progress.h"
