@@ -264,9 +264,8 @@ void add_search(CLI::App& app) {
   add_scenario(command, options->scenario);
   add_configuration(command, options->configuration);
   command
-      ->add_option(
-          "--memory-limit", options->memory_limit,
-          "Maximum of activations alive on a rank; schedule:NAME allows as many as that schedule holds")
+      ->add_option("--memory-limit", options->memory_limit,
+                   "Maximum of activations alive on a rank; schedule:NAME allows what that schedule holds")
       ->type_name("NUMBER|schedule:NAME");
   command->add_option("--seed", options->seed, "A result depends on it, and on --moves")
       ->capture_default_str();

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -37,50 +38,61 @@ int peak_of(const Schedule& schedule, const Experiment& experiment) {
   return std::ranges::max(peak_activations(schedule, experiment.freed_at == FreedAt::I));
 }
 
+// What a rank may hold.
+struct Limit {
+  int activations = std::numeric_limits<int>::max();
+  double bytes = std::numeric_limits<double>::infinity();
+};
+
 std::optional<Start> start_of(const ScheduleChoice& choice, const Experiment& experiment,
-                              const std::string& file) {
+                              const std::string& file, double most_bytes) {
   try {
     Schedule schedule = schedule_for(choice, experiment, file);
     Program program = program_for(choice, experiment, file);
-    const double step_s = order_timer(experiment, program)(schedule);
+    const double step_s = order_timer(experiment, program, most_bytes)(schedule);
     return Start{std::move(schedule), std::move(program), step_s};
   } catch (const InputError&) {  // not for this p and m
     return std::nullopt;
   }
 }
 
-// "15", or "schedule:stp": as many as that schedule holds.
-int limit_of(const std::string& text, const Experiment& experiment, const std::string& file) {
+// "15", or "schedule:stp": as many, and as many bytes, as that schedule holds.
+Limit limit_of(const std::string& text, const Experiment& experiment, const std::string& file) {
   constexpr std::string_view kSchedule = "schedule:";
-  if (text.empty()) return std::numeric_limits<int>::max();
-  if (text.starts_with(kSchedule))
-    return peak_of(schedule_for({.name = text.substr(kSchedule.size())}, experiment, file), experiment);
+  if (text.empty()) return {};
+  if (text.starts_with(kSchedule)) {
+    const ScheduleChoice choice{.name = text.substr(kSchedule.size())};
+    return {peak_of(schedule_for(choice, experiment, file), experiment),
+            peak_bytes(program_for(choice, experiment, file), experiment)};
+  }
   int limit = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), limit);
   if (error != std::errc() || end != text.data() + text.size() || limit < 1)
     throw InputError("", "--memory-limit", "\"" + text + "\" is no number of activations",
                      "write a number from 1, or schedule:NAME for as many as that schedule holds");
-  return limit;
+  return {.activations = limit};
 }
 
 // The fastest order of the suite within the limit.
-Start fastest_start(const Experiment& experiment, int limit, const std::string& file) {
+Start fastest_start(const Experiment& experiment, const Limit& limit, const std::string& file) {
   std::optional<Start> fastest;
   ProgressBar progress("timing schedules", generators().size());
   for (const Generator* generator : generators()) {
     check_interrupted();
-    std::optional<Start> start = start_of({.name = generator->name}, experiment, file);
-    if (start && peak_of(start->schedule, experiment) > limit && generator->cost_aware)
-      start = start_of({.name = generator->name, .memory_limit = limit}, experiment, file);
-    if (start && peak_of(start->schedule, experiment) <= limit &&
+    std::optional<Start> start = start_of({.name = generator->name}, experiment, file, limit.bytes);
+    if (start && peak_of(start->schedule, experiment) > limit.activations && generator->cost_aware)
+      start = start_of({.name = generator->name, .memory_limit = limit.activations}, experiment, file,
+                       limit.bytes);
+    if (start && std::isfinite(start->step_s) && peak_of(start->schedule, experiment) <= limit.activations &&
         (!fastest || start->step_s < fastest->step_s))
       fastest = std::move(start);
     progress.step();
   }
   if (!fastest)
-    throw InputError(file, "--memory-limit",
-                     "no schedule of the suite holds as few as " + std::to_string(limit) + " activations",
-                     "allow more");
+    throw InputError(
+        file, "--memory-limit",
+        "no schedule of the suite holds as few as " + std::to_string(limit.activations) + " activations",
+        "allow more");
   return *std::move(fastest);
 }
 
@@ -106,7 +118,7 @@ std::string end_text(SearchResult::End end) {
   return interrupted() ? "interrupted" : "the time limit ended it early";
 }
 
-void print_result(const Start& start, const SearchResult& result, const StepBound& bound, int limit,
+void print_result(const Start& start, const SearchResult& result, const StepBound& bound, const Limit& limit,
                   const Experiment& experiment) {
   const auto line = [&](const Schedule& schedule, double step_s) {
     return std::vector<std::string>{
@@ -118,7 +130,8 @@ void print_result(const Start& start, const SearchResult& result, const StepBoun
   table.add(line(start.schedule, start.step_s));
   if (result.step_s < start.step_s) table.add(line(result.schedule, result.step_s));
   std::printf("%s", table.text().c_str());
-  if (limit < std::numeric_limits<int>::max()) std::printf("At most %d activations on a rank. ", limit);
+  if (limit.activations < std::numeric_limits<int>::max())
+    std::printf("At most %d activations on a rank. ", limit.activations);
   std::printf("%lld orders timed; %s.\n", static_cast<long long>(result.moves), end_text(result.end).c_str());
 }
 
@@ -131,11 +144,11 @@ void search_command(const SearchOptions& options) {
   const Experiment& experiment = configuration_at(scenario, options.configuration);
   check(experiment, scenario.file);
   note_interrupts();
-  const int limit = limit_of(options.memory_limit, experiment, scenario.file);
+  const Limit limit = limit_of(options.memory_limit, experiment, scenario.file);
   const Start start = fastest_start(experiment, limit, scenario.file);
-  const StepBound bound =
-      step_bound_of(experiment, start.program, cost_table_of(experiment, start.program),
-                    options.memory_limit.empty() || experiment.freed_at != FreedAt::W ? 0 : limit);
+  const StepBound bound = step_bound_of(
+      experiment, start.program, cost_table_of(experiment, start.program),
+      options.memory_limit.empty() || experiment.freed_at != FreedAt::W ? 0 : limit.activations);
   const int64_t most =
       options.moves > 0
           ? options.moves
@@ -153,10 +166,10 @@ void search_command(const SearchOptions& options) {
   SearchResult result = local_search(start.schedule, start.step_s,
                                      {.seed = options.seed,
                                       .moves = most,
-                                      .activation_limit = limit,
+                                      .activation_limit = limit.activations,
                                       .freed_at_I = experiment.freed_at == FreedAt::I,
                                       .enough_s = (1 + kNear) * bound.release_s,
-                                      .step_seconds = order_timer(experiment, start.program),
+                                      .step_seconds = order_timer(experiment, start.program, limit.bytes),
                                       .go_on = go_on});
   const bool found = result.step_s < start.step_s;
   if (found) result.schedule.name = "search";

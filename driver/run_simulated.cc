@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "baselines/registry.h"
@@ -392,12 +393,20 @@ Contention contention_of(const Experiment& experiment) {
           experiment.hardware->profile.contention_all_reduce};
 }
 
-std::function<double(const Schedule&)> order_timer(const Experiment& experiment, const Program& like) {
+double peak_bytes(const Program& program, const Experiment& experiment) {
+  if (!experiment.hardware) return 0;
+  return std::ranges::max(peak_activation_bytes(
+      program, activation_bytes(job_of(experiment), program.layers_per_stage), experiment.microbatch_costs));
+}
+
+std::function<double(const Schedule&)> order_timer(const Experiment& experiment, const Program& like,
+                                                   double most_bytes) {
   const std::vector<int>& layers = like.layers_per_stage;
-  return [layers, lowering = lowering_for(experiment, like.schedule, layers),
+  return [&experiment, most_bytes, layers, lowering = lowering_for(experiment, like.schedule, layers),
           table = cost_table_of(experiment, like),
           contention = contention_of(experiment)](const Schedule& schedule) {
     const Program program = lower(schedule, layers, lowering);
+    if (peak_bytes(program, experiment) > most_bytes) return std::numeric_limits<double>::infinity();
     return timeline_of(program, op_seconds(program, table), contention).step_s;
   };
 }

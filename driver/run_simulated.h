@@ -58,8 +58,13 @@ std::vector<int> layers_for(const Experiment& experiment, const Schedule& schedu
 CostTable cost_table_of(const Experiment& experiment, const Program& program);
 Contention contention_of(const Experiment& experiment);
 
-/// Returns a function that simulates a step of other orders with the placement and split of `like`.
-std::function<double(const Schedule&)> order_timer(const Experiment& experiment, const Program& like);
+/// The largest peak of activations of a rank, bytes; 0 with unit costs.
+double peak_bytes(const Program& program, const Experiment& experiment);
+
+/// Returns a function that simulates a step of other orders with the placement and split of `like`. It is
+/// infinite where peak_bytes() is above `most_bytes`.
+std::function<double(const Schedule&)> order_timer(const Experiment& experiment, const Program& like,
+                                                   double most_bytes);
 
 /// The least that a step of this placement and split takes with any order (lib/stp/cost/step_bound.h).
 StepBound step_bound_of(const Experiment& experiment, const Program& program, const CostTable& table,

@@ -60,7 +60,7 @@ TEST(Parity, AdjacentInputAndWeightGradientsAsOne) {
       expect_step_of(merged, {std::string(name) + " merged", 2, 1, 2, 7}, DType::f64, {order}, {});
   }
 }
-// stp search: 200 of them were trained once.
+// Those of stp search, which finds any kind of block.
 TEST(Parity, SearchedOrders) {
   std::mt19937 random(1302);
   for (int i = 0; i < 8; ++i) {
