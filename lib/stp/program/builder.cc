@@ -51,13 +51,13 @@ void ProgramBuilder::copy(const WrittenBlock& from, const Block& to) {
     return static_cast<uint32_t>(copied[i].microbatch - source[i].microbatch);
   };
   const std::array<uint32_t, 2> by{moves(0), to.braided() ? moves(1) : 0};
-  const Action& second = source.back();
-  const Ref second_uses = second.pass == Pass::W ? output_of(second) : input_of(second);
+  const Action& other = source.back();
+  const Ref other_uses = other.pass == Pass::W ? output_of(other) : input_of(other);
   const OpId distance = size() - from.begin;
   const auto moved = [&](Ref ref) {
     if (ref == kNothing) return ref;
     if ((ref & kOutputBit) == 0) return ref + distance;
-    return ref + by[to.braided() && ref == second_uses];
+    return ref + by[to.braided() && ref == other_uses];
   };
   const auto append = [](auto& items, size_t begin, size_t end) {
     const size_t size = items.size();
@@ -70,11 +70,11 @@ void ProgramBuilder::copy(const WrittenBlock& from, const Block& to) {
   for (uint32_t& each : append(program.depends_begin, from.begin, from.end)) each += ahead;
   append(program.on_stream, from.begin, from.end);
   for (Op& op : append(program.ops, from.begin, from.end)) {
-    const bool of_second = to.braided() && Action{op.pass, op.chunk, op.microbatch} == second;
-    op.microbatch = copied[of_second].microbatch;
+    const bool of_other = to.braided() && Action{op.pass, op.chunk, op.microbatch} == other;
+    op.microbatch = copied[of_other].microbatch;
     op.block = block;
-    if (op.input != kNoValue) op.input += by[of_second];
-    if (op.output != kNoValue) op.output += by[of_second];
+    if (op.input != kNoValue) op.input += by[of_other];
+    if (op.output != kNoValue) op.output += by[of_other];
   }
   latest.compute = moved(from.latest.compute);
   latest.collective = moved(from.latest.collective);
@@ -82,8 +82,8 @@ void ProgramBuilder::copy(const WrittenBlock& from, const Block& to) {
     latest.scatter = moved(from.latest.scatter);
   for (size_t i = 0; i < source.size(); ++i) {
     if (source[i].pass == Pass::W) continue;
-    const auto [one, other] = outputs_[output_of(source[i]) & ~kOutputBit];
-    set_output(output_of(copied[i]), {moved(one), moved(other)});
+    const auto [first, last] = outputs_[output_of(source[i]) & ~kOutputBit];
+    set_output(output_of(copied[i]), {moved(first), moved(last)});
   }
 }
 

@@ -44,8 +44,8 @@ bool waited_for_own_all_reduce(const Program& program, const Timeline& timeline,
 /// ended last. Ranks without a known op get meaningless entries.
 std::vector<RankTime> rank_times(const Program& program, const Timeline& timeline);
 
-/// Simulates `program` with `seconds[op]` ≥ 0 for each op. Run time: O(ops) without contention, else O(ops ·
-/// log(ranks)). Throws std::runtime_error that names an op if the program deadlocks.
+/// Simulates `program` with `seconds[op]` ≥ 0 for each op. No op depends on a later op of its rank. Run time:
+/// O(ops). Throws std::runtime_error that names an op if the program deadlocks.
 Timeline simulate(const Program& program, std::span<const double> seconds, const Contention& contention = {},
                   const Processors& processors = {});
 
