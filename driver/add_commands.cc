@@ -174,13 +174,12 @@ void add_devices(CLI::App* command, RunOptions& options) {
 }
 
 void add_checkpoints(CLI::App* command, CheckpointOptions& options) {
-  const auto add = [&](const char* flag, std::string& to, const char* what) {
-    return command->add_option(flag, to, what)->type_name("DIR")->excludes("--replay-rank");
+  const auto add = [&](const char* flag, auto& to, const char* what) {
+    return command->add_option(flag, to, what)->excludes("--replay-rank");
   };
-  CLI::Option* save = add("--save", options.save, "Write checkpoints, as Hugging Face's, to DIR/step-N");
-  CLI::Option* every = command->add_option("--every", options.every, "Save after so many steps each, too");
-  every->needs(save)->check(CLI::Range(1, 1 << 20));
-  add("--resume", options.resume, "Begin with this checkpoint, or with the last of DIR/step-N");
+  CLI::Option* save = add("--save", options.save, "Write Hugging Face's checkpoints to this folder's step-N");
+  add("--every", options.every, "Save every so many steps, too")->needs(save)->check(CLI::PositiveNumber);
+  add("--resume", options.resume, "Begin with this checkpoint, or with the last step-N of this folder");
 }
 
 void add_run(CLI::App& app, const Arguments& argv, int& status) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -190,7 +191,7 @@ void write_checkpoint(Trainer& trainer, const Training& training, const Training
                       const std::string& folder, bool root, int64_t largest) {
   const std::map<std::string, ParameterPart> parts = model_parameters(training.model);
   std::vector<NamedTensor> tensors;
-  const auto add = [&](const std::string& prefix, Matrices matrices) {
+  const auto add = [&](const std::string& prefix, Matrices&& matrices) {
     for (auto& [name, values] : matrices) {
       const ParameterPart& part = parts.at(name);
       tensors.push_back({prefix + hugging_face_name(name),

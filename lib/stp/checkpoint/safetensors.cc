@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <utility>
 
