@@ -3,6 +3,7 @@
     records.py [COUNT [SEED]]
 """
 
+import copy
 import json
 import random
 import sys
@@ -38,7 +39,7 @@ def mutated(text, dice):
             continue
         kind = dice.randrange(3)
         if kind == 0:
-            container[key] = dice.choice(ODD)
+            container[key] = copy.deepcopy(dice.choice(ODD))
         elif kind == 1:
             del container[key]
         elif isinstance(container, list):
