@@ -1,7 +1,7 @@
-// Runs a fuzz target on every file of a folder, in place of libFuzzer: what the fuzzer knows, ordinary builds
-// test.
+// Runs a fuzz target on every file of some folders, in place of libFuzzer: what the fuzzer knows, ordinary
+// builds test.
 //
-//   NAME_fuzz_replay FOLDER
+//   NAME_fuzz_replay FOLDER…
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -14,13 +14,14 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: %s FOLDER\n", argv[0]);
+  if (argc < 2) {
+    std::fprintf(stderr, "usage: %s FOLDER...\n", argv[0]);
     return 2;
   }
   std::vector<std::filesystem::path> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(argv[1]))
-    if (entry.is_regular_file()) paths.push_back(entry.path());
+  for (int i = 1; i < argc; ++i)
+    for (const auto& entry : std::filesystem::directory_iterator(argv[i]))
+      if (entry.is_regular_file()) paths.push_back(entry.path());
   std::sort(paths.begin(), paths.end());
   for (const auto& path : paths) {
     std::ifstream file(path, std::ios::binary);

@@ -4,25 +4,18 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "overlap_pairs.h"
+#include "require.h"
 #include "scenario.h"
-#include "stp/base/error.h"
 
 namespace {
 
 using namespace stp;
-
-void require(bool holds, const char* what, const std::string& text) {
-  if (holds) return;
-  std::fprintf(stderr, "violated: %s\n%s\n", what, text.c_str());
-  std::abort();
-}
 
 // The reader takes files alone: one per process, written over by every input.
 class File {
@@ -42,14 +35,6 @@ class File {
     if (is_pairs_scenario(path_)) return read_pairs_scenario(path_).as_run();
     return read_scenario(path_).as_run();
   }
-  bool accepts(const std::string& text) const {
-    try {
-      read(text);
-      return true;
-    } catch (const InputError&) {
-      return false;
-    }
-  }
 
  private:
   std::filesystem::path path_;
@@ -66,8 +51,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   } catch (const InputError&) {
     return 0;
   }
-  require(!file.accepts(text + "x"), "trailing text is refused", text);
-  require(!file.accepts(text + "\n{}"), "a second value is refused", text);
+  require(refuses([&] { file.read(text + "x"); }), "trailing text is refused", text);
+  require(refuses([&] { file.read(text + "\n{}"); }), "a second value is refused", text);
   try {
     require(file.read(as_run.dump()) == as_run, "a scenario as run is read as the same", text);
   } catch (const InputError& error) {

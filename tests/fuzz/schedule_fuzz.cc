@@ -2,12 +2,10 @@
 // written and read again, and bears no trailing text; whatever validate() accepts besides can be written in
 // every form.
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "stp/base/error.h"
+#include "require.h"
 #include "stp/base/json_input.h"
 #include "stp/schedule/csv.h"
 #include "stp/schedule/read_schedule.h"
@@ -16,21 +14,6 @@
 namespace {
 
 using namespace stp;
-
-void require(bool holds, const char* what, const std::string& text) {
-  if (holds) return;
-  std::fprintf(stderr, "violated: %s\n%s\n", what, text.c_str());
-  std::abort();
-}
-
-bool accepted(const std::string& text, const std::string& file) {
-  try {
-    read_schedule(text, file);
-    return true;
-  } catch (const InputError&) {
-    return false;
-  }
-}
 
 bool same(const Schedule& a, const Schedule& b) {
   return a.name == b.name && a.placement == b.placement && a.microbatches == b.microbatches &&
@@ -46,8 +29,8 @@ bool small(const Schedule& schedule) {
 void try_form(const std::string& text, const std::string& file) {
   try {
     const Schedule schedule = read_schedule(text, file);
-    require(!accepted(text + "x", file), "trailing text is refused", text);
-    require(!accepted(text + "\n{}", file), "a second value is refused", text);
+    require(refuses([&] { read_schedule(text + "x", file); }), "trailing text is refused", text);
+    require(refuses([&] { read_schedule(text + "\n{}", file); }), "a second value is refused", text);
     require(same(read_schedule(to_json(schedule).dump(), "fuzz.json"), schedule), "JSON round trip", text);
     if (!small(schedule)) return;
     validate(schedule);
