@@ -288,6 +288,7 @@ std::map<std::string, EmulatedUse> Executor::take_emulated_use() {
   take_all("tp", tensor_rings_);
   take_all("cp", context_groups_);
   take_all("dp", data_groups_);
+  for (const RankGroup& group : pipeline_groups_) take("pipelines", group.group.get());
   for (const RankGroup& group : model_groups_) take("model", group.group.get());
   for (const auto& links : links_)
     for (const Link& link : links) take("pp", link.group.get());
