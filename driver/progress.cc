@@ -31,9 +31,9 @@ ProgressBar::~ProgressBar() {
   std::fputs("\r\033[K", stderr);
 }
 
-void ProgressBar::step() {
+void ProgressBar::step(size_t pieces) {
   const std::lock_guard lock(screen);
-  ++done_;
+  done_ += pieces;
   if (shown_) show("");
 }
 

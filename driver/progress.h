@@ -13,8 +13,8 @@ class ProgressBar {
   ~ProgressBar();
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
-  /// Another piece is done, and its phases are over.
-  void step();
+  /// Other pieces are done, and their phases are over.
+  void step(size_t pieces = 1);
 
  private:
   friend void begin_phase(const std::string& what);

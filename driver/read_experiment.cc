@@ -136,18 +136,26 @@ Recipe read_recipe(JsonInput& input, const Experiment::Hardware& hardware) {
   return recipe;
 }
 
-Experiment::Hardware read_hardware(JsonInput& input, const Changes& changes) {
+Experiment::Hardware read_hardware(JsonInput& input, const Changes& changes,
+                                   const Experiment::Hardware* known) {
   Experiment::Hardware hardware{};
-  hardware.model_data = read_named_data(input, "model", "models", changes);
-  hardware.cluster_data = read_named_data(input, "cluster", "profiles", changes);
-  hardware.model = read_model(*hardware.model_data.content, hardware.model_data.path);
-  if (input.has("cluster_values")) {
-    hardware.cluster_values = input.shared_value("cluster_values");
-    hardware.profile = read_profile(replaced_values(input, *hardware.cluster_data.content),
-                                    input.file() + ": " + input.path("cluster_values"));
+  if (known != nullptr) {
+    hardware = {.model = {},
+                .profile = known->profile,
+                .model_data = known->model_data,
+                .cluster_data = known->cluster_data,
+                .cluster_values = known->cluster_values};
+    for (const char* key : {"model", "cluster", "cluster_values"}) input.ignore(key);
   } else {
-    hardware.profile = read_profile(*hardware.cluster_data.content, hardware.cluster_data.path);
+    hardware.model_data = read_named_data(input, "model", "models", changes);
+    hardware.cluster_data = read_named_data(input, "cluster", "profiles", changes);
+    if (input.has("cluster_values")) hardware.cluster_values = input.shared_value("cluster_values");
+    hardware.profile = hardware.cluster_values
+                           ? read_profile(replaced_values(input, *hardware.cluster_data.content),
+                                          input.file() + ": " + input.path("cluster_values"))
+                           : read_profile(*hardware.cluster_data.content, hardware.cluster_data.path);
   }
+  hardware.model = read_model(*hardware.model_data.content, hardware.model_data.path);
   hardware.seq = input.integer("seq", 1, 1 << 24);
   check_window(input, hardware.model_data, hardware.seq);
   hardware.vision_tokens = read_vision_tokens(input, hardware.model, hardware.seq);
@@ -366,7 +374,8 @@ void check_braid_by_times(JsonInput& input, const Experiment& experiment) {
 }
 
 // Reads one configuration, except its number of microbatches.
-Experiment read_experiment(JsonInput& input, const std::string& field, const Changes& changes) {
+Experiment read_experiment(JsonInput& input, const std::string& field, const Changes& changes,
+                           const Experiment::Hardware* known) {
   Experiment experiment;
   experiment.field = field;
   experiment.schedules = read_schedules(input);
@@ -395,7 +404,7 @@ Experiment read_experiment(JsonInput& input, const std::string& field, const Cha
     read_strategy_of_units(input, experiment, experiment.run->model, experiment.run->seq);
     if (!experiment.schedule_costs) experiment.schedule_costs = PassCosts{};
   } else {
-    experiment.hardware = read_hardware(input, changes);
+    experiment.hardware = read_hardware(input, changes, known);
     experiment.hardware->model = padded(experiment.hardware->model, experiment.strategy.tp);
     read_factors(input, experiment);
     if (experiment.strategy.cp > 1 && experiment.hardware->implementation == Implementation::megatron_2022)
@@ -445,8 +454,9 @@ std::vector<int> read_global_batch(JsonInput& input, const Experiment& experimen
 }  // namespace
 
 void read_experiments(JsonInput& input, const std::string& field, const std::string& name,
-                      const Changes& changes, std::vector<Experiment>& experiments) {
-  Experiment one = read_experiment(input, field, changes);
+                      const Changes& changes, std::vector<Experiment>& experiments,
+                      const Experiment::Hardware* known) {
+  Experiment one = read_experiment(input, field, changes, known);
   one.name = name;
   const std::vector<int> counts = input.has("global_batch")
                                       ? read_global_batch(input, one)

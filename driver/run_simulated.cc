@@ -79,18 +79,6 @@ CostTable base_cost_table(const Experiment& experiment, const Program& program) 
                              program.schedule.placement, program.first_buckets);
 }
 
-// Adds the order of braids by times, which needs the costs of a Program.
-Lowering lowering_with_times(const Experiment& experiment, const Schedule& schedule,
-                             const std::vector<int>& layers) {
-  Lowering lowering = lowering_of(experiment);
-  if (!is_by_times(lowering.braid)) return lowering;
-  Lowering evenly = lowering;
-  evenly.braid = BraidPolicy::static_merge;
-  lowering.order =
-      braid_order(lowering.braid, base_cost_table(experiment, lower(schedule, layers, evenly)), lowering);
-  return lowering;
-}
-
 // The memory of a rank, without that on the host.
 RankResult::Memory memory_of(const Experiment& experiment, const Job& job, const Placement& placement,
                              int rank, double parameters, double activations) {
@@ -124,7 +112,7 @@ constexpr double kOpsOfSplits = 2e7;  // of all simulations of splits together: 
 
 // Layers from the balancer, which gets the schedule's placement and, from its order, the activations of each
 // rank; then from simulations of nearby splits.
-std::vector<int> balanced_layers(const Schedule& schedule, const Experiment& experiment) {
+std::vector<int> balanced_layers(const Schedule& schedule, const Experiment& experiment, bool nearby) {
   const Placement& placement = schedule.placement;
   if (placement.chunks() > 2)
     throw InputError("", "layers_per_chunk",
@@ -139,8 +127,8 @@ std::vector<int> balanced_layers(const Schedule& schedule, const Experiment& exp
   const Program order = lower(schedule, any_size, lowering);
   SplitCosts costs = split_costs(base_cost_table(experiment, order), lowering, placement.stages());
   costs.layer_factors = experiment.layer_costs;
-  const Fits fits = experiment.hardware ? fits_into_memory(experiment, placement, order)
-                                        : [](int, const std::vector<int>&) { return true; };
+  const Fits fits = experiment.hardware && nearby ? fits_into_memory(experiment, placement, order)
+                                                  : [](int, const std::vector<int>&) { return true; };
   const int count = model_layers(experiment);
   const auto split = balanced_partition(count, costs, placement, first, fits);
   if (!split)
@@ -152,6 +140,7 @@ std::vector<int> balanced_layers(const Schedule& schedule, const Experiment& exp
                          " GB of " + experiment.hardware->profile.name,
                      "use more ranks, recompute or a smaller microbatch_size, write \"even\" or the numbers, "
                      "or leave such combinations out with --keep-going");
+  if (!nearby) return *split;
   const auto& factors = experiment.microbatch_costs;
   const double microbatches =
       factors.empty() ? schedule.microbatches : std::accumulate(factors.begin(), factors.end(), 0.0);
@@ -165,21 +154,6 @@ std::vector<int> balanced_layers(const Schedule& schedule, const Experiment& exp
   const auto ops = static_cast<double>(lower(schedule, *split, lowering).ops.size());
   return fastest_nearby(*split, costs, placement, first, fits, microbatches, step_seconds,
                         static_cast<int>(kOpsOfSplits / ops));
-}
-
-std::vector<int> layers_for(const Experiment& experiment, const Schedule& schedule) {
-  return experiment.split == LayerSplit::balanced ? balanced_layers(schedule, experiment)
-                                                  : layers_by_rule(experiment, schedule.placement.stages());
-}
-
-PassCosts costs_for_generator(const Experiment& experiment, int chunks) {
-  if (experiment.schedule_costs) return *experiment.schedule_costs;
-  // A balanced split needs the schedule, and the schedule these costs, so they are costs of even chunks.
-  const std::vector<int> layers = layers_by_rule(experiment, experiment.strategy.pp * chunks);
-  // Any placement works: the cost of passes does not depend on the rank.
-  const CostTable table = hardware_cost_table(job_of(experiment), experiment.hardware->profile, layers,
-                                              Placement::loop(experiment.strategy.pp, chunks));
-  return pass_costs(table, *std::max_element(layers.begin(), layers.end()), lowering_of(experiment));
 }
 
 Schedule schedule_of_file(const ScheduleChoice& choice, const Experiment& experiment) {
@@ -247,20 +221,22 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
                      {}});
   }
   if (!experiment.hardware) return ranks;
-  const Job job = job_of(experiment);
-  const std::vector<ActivationBytes> by_stage = activation_bytes(job, program.layers_per_stage);
-  const auto activations = peak_activation_bytes(program, by_stage, experiment.microbatch_costs),
-             host = peak_host_bytes(program, by_stage);
-  const auto parameters = parameters_per_rank(job, program.layers_per_stage, schedule.placement);
-  for (int rank = 0; rank < schedule.pp(); ++rank) {
-    ranks[rank].memory =
-        memory_of(experiment, job, schedule.placement, rank, parameters[rank], activations[rank]);
-    ranks[rank].memory->host = host[rank];
-  }
+  const std::vector<RankResult::Memory> memory = memory_by_rank(experiment, program);
+  for (int rank = 0; rank < schedule.pp(); ++rank) ranks[rank].memory = memory[rank];
   return ranks;
 }
 
 }  // namespace
+
+PassCosts costs_for_generator(const Experiment& experiment, int chunks) {
+  if (experiment.schedule_costs) return *experiment.schedule_costs;
+  // A balanced split needs the schedule, and the schedule these costs, so they are costs of even chunks.
+  const std::vector<int> layers = layers_by_rule(experiment, experiment.strategy.pp * chunks);
+  // Any placement works: the cost of passes does not depend on the rank.
+  const CostTable table = hardware_cost_table(job_of(experiment), experiment.hardware->profile, layers,
+                                              Placement::loop(experiment.strategy.pp, chunks));
+  return pass_costs(table, *std::max_element(layers.begin(), layers.end()), lowering_of(experiment));
+}
 
 Job job_of(const Experiment& experiment) {
   const auto& hardware = *experiment.hardware;
@@ -270,6 +246,44 @@ Job job_of(const Experiment& experiment) {
   job.recipe = hardware.recipe;
   if (hardware.model_gradients) job.shape.gradient_bytes = job.shape.element_bytes;
   return job;
+}
+
+Lowering lowering_for(const Experiment& experiment, const Schedule& schedule,
+                      const std::vector<int>& layers) {
+  Lowering lowering = lowering_of(experiment);
+  if (!is_by_times(lowering.braid)) return lowering;
+  Lowering evenly = lowering;
+  evenly.braid = BraidPolicy::static_merge;
+  lowering.order =
+      braid_order(lowering.braid, base_cost_table(experiment, lower(schedule, layers, evenly)), lowering);
+  return lowering;
+}
+
+std::vector<int> layers_for(const Experiment& experiment, const Schedule& schedule, bool nearby) {
+  return experiment.split == LayerSplit::balanced && experiment.layers_per_chunk.empty()
+             ? balanced_layers(schedule, experiment, nearby)
+             : layers_by_rule(experiment, schedule.placement.stages());
+}
+
+std::vector<RankResult::Memory> memory_by_rank(const Experiment& experiment, const Program& program) {
+  const Job job = job_of(experiment);
+  const Placement& placement = program.schedule.placement;
+  const std::vector<ActivationBytes> by_stage = activation_bytes(job, program.layers_per_stage);
+  const auto activations = peak_activation_bytes(program, by_stage, experiment.microbatch_costs),
+             host = peak_host_bytes(program, by_stage);
+  const auto parameters = parameters_per_rank(job, program.layers_per_stage, placement);
+  std::vector<RankResult::Memory> memory;
+  for (int rank = 0; rank < placement.ranks(); ++rank) {
+    memory.push_back(memory_of(experiment, job, placement, rank, parameters[rank], activations[rank]));
+    memory.back().host = host[rank];
+  }
+  return memory;
+}
+
+Fit fit_of(const HardwareProfile& profile, double margin_gb) {
+  const double more = (profile.most_fixed_memory_bytes - profile.fixed_memory_bytes) / 1e9,
+               less = (profile.fixed_memory_bytes - profile.least_fixed_memory_bytes) / 1e9;
+  return margin_gb >= more ? Fit::yes : margin_gb >= -less ? Fit::maybe : Fit::no;
 }
 
 double peak_gb_without_recompute(const Program& program, const Experiment& experiment) {
@@ -292,7 +306,7 @@ Program program_for(const ScheduleChoice& choice, const Experiment& experiment, 
   begin_phase(schedule.name + ": making the program");
   try {
     const std::vector<int> layers = layers_for(experiment, schedule);
-    const Lowering lowering = lowering_with_times(experiment, schedule, layers);
+    const Lowering lowering = lowering_for(experiment, schedule, layers);
     // Measured: STP of 32 layers at tp 4, the most ops a layer.
     say_cost(double{1} * schedule.microbatches * std::accumulate(layers.begin(), layers.end(), 0),
              "layers of microbatches", 900, 2.6e-6);
@@ -421,12 +435,8 @@ SimulatedRun run_simulated(Program program, const Experiment& experiment) {
     configuration.contention = hardware.contention;
     configuration.gradients = word_of(hardware.model_gradients, kGradients);
     if (const auto needed = result.peak_total_gb()) {
-      const HardwareProfile& profile = hardware.profile;
-      const double margin = profile.memory_bytes / 1e9 - *needed,
-                   more = (profile.most_fixed_memory_bytes - profile.fixed_memory_bytes) / 1e9,
-                   less = (profile.fixed_memory_bytes - profile.least_fixed_memory_bytes) / 1e9;
-      result.memory_margin_gb = margin;
-      result.fits = margin >= more ? Fit::yes : margin >= -less ? Fit::maybe : Fit::no;
+      result.memory_margin_gb = hardware.profile.memory_bytes / 1e9 - *needed;
+      result.fits = fit_of(hardware.profile, *result.memory_margin_gb);
     }
     // Factors of time do not define a number of operations.
     const bool alike = experiment.layer_costs.empty() && experiment.microbatch_costs.empty();

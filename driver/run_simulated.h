@@ -22,6 +22,9 @@ struct SimulatedRun {
 /// Makes and validates the schedule of `choice` for `experiment`. `file`: the scenario's file, for errors.
 Schedule schedule_for(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file);
 
+/// The costs that a cost-aware generator reads, of this number of chunks.
+PassCosts costs_for_generator(const Experiment& experiment, int chunks);
+
 /// Makes the schedule and lowers it.
 Program program_for(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file);
 
@@ -46,6 +49,18 @@ Job job_of(const Experiment& experiment);
 
 /// The largest peak of activations of a rank, GB, if nothing of `program` were recomputed.
 double peak_gb_without_recompute(const Program& program, const Experiment& experiment);
+
+/// The lowering of a schedule, with the order of braids by times, which needs the costs of a Program.
+Lowering lowering_for(const Experiment& experiment, const Schedule& schedule, const std::vector<int>& layers);
+
+/// Layers by virtual stage. A balanced split fits into memory and is improved by simulations of those nearby;
+/// without `nearby` it is made of costs alone.
+std::vector<int> layers_for(const Experiment& experiment, const Schedule& schedule, bool nearby = true);
+
+/// The memory of each rank of `program`. Without offload its schedule, layers and strategy are enough, with
+/// `rank_begin` of zeros.
+std::vector<RankResult::Memory> memory_by_rank(const Experiment& experiment, const Program& program);
+Fit fit_of(const HardwareProfile& profile, double margin_gb);
 
 /// The costs of `program`, and the contention of overlapping ops.
 CostTable cost_table_of(const Experiment& experiment, const Program& program);

@@ -78,8 +78,8 @@ std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<
     }
     // Transformer Engine's deferred weight gradients keep their GEMMs' operands. Zero-bubble code over
     // autograd keeps nearly all of the graph's tensors until W, also those of a recomputation: its own
-    // accounting (sail-sg/zero-bubble, ZB-V) frees 2 of 34 at I, and the scores of attention (arXiv 2401.10241,
-    // Table 1).
+    // accounting (sail-sg/zero-bubble, ZB-V) frees 2 of 34 at I, and the scores of attention (arXiv
+    // 2401.10241, Table 1).
     if (job.implementation == Implementation::megatron || job.implementation == Implementation::megatron_2022)
       bytes.until_W = (bytes.until_I + bytes.during_backward - of_core) * 32 / 34;
     return bytes;
@@ -93,10 +93,11 @@ std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<
   const double recomputed = from_inputs ? layer : std::max(attn.during_backward, mlp.during_backward);
   std::vector<ActivationBytes> stages;
   for (const int layers : layers_per_stage)
-    stages.push_back(
-        {layers * (from_inputs ? input : layer), layers * (attn.until_W + mlp.until_W),
-         layers > 0 ? recomputed : 0,
-         offloaded_bytes(job.model, job.shape, job.implementation, layers, job.strategy().offload)});
+    stages.push_back({layers * (from_inputs ? input : layer), layers * (attn.until_W + mlp.until_W),
+                      layers > 0 ? recomputed : 0,
+                      job.strategy().offload > 0 ? offloaded_bytes(job.model, job.shape, job.implementation,
+                                                                   layers, job.strategy().offload)
+                                                 : 0});
   stages.back().until_I += head.until_I;
   stages.back().until_W += head.until_W;
   for (const Unit unit : kUnits) {  // the embedding keeps a tensor only with a vision encoder
