@@ -12,7 +12,7 @@ import pandas as pd
 from stp_plots import words
 from stp_plots.draw import host_links, splits
 from stp_plots.files import ROOT, ReportError
-from stp_plots.judge import claims, measurements, memory, null_model
+from stp_plots.judge import claims, measurements, memory, null_model, suggestions
 from stp_plots.page import markdown
 from stp_plots.read.records import CONFIGURATION, agrees
 
@@ -157,7 +157,8 @@ class Records:
     def _values(self):
         values = {name: getattr(self, name) for name in dir(self) if not name.startswith("_") and name not in ("answers", "render")}
         return values | {"records": self, "gain": gain, "bubbles": bubbles, "table": markdown.table, "claims": claims, "null_model": null_model,
-                         "measurements": measurements, "memory": memory, "host_links": host_links, "splits": splits}  # fmt: skip
+                         "measurements": measurements, "memory": memory, "host_links": host_links, "splits": splits,
+                         "suggestions": suggestions}  # fmt: skip
 
     def render(self, page):
         if page not in names():

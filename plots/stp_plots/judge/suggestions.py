@@ -1,0 +1,45 @@
+"""How often the configuration that is fastest here was the fastest measured, among rows of one model on as many GPUs."""
+
+from stp_plots.words import Table, number
+
+MEASURED = ("llm-a800", "mllm-a800", "cp-dp", "llm-h20", "long-context", "korthikanti", "vtrain", "twist")  # no row twice
+NEAR = 0.03  # of the measured best
+DESCRIPTION = (
+    "Of rows with the same model, sequence, GPUs and samples of a step: how often the one that is fastest here was the fastest measured, "
+    "or within 3 % of it. All were measured, so all fit; *said not to fit*: our memory says that the fastest does not, and `stp tune` "
+    "would not have named it. The null model takes the most replicas (dp · cp), of these the least tp; of the rows left, which it cannot "
+    "tell apart, each counts in part. Groups with a calibrated row are left out."
+)
+
+
+def _groups(experiment):
+    groups = {}
+    for row in experiment.figure("throughput").dropna(subset=["ours", "published"]).itertuples():
+        tp, pp, cp, dp, size = (number(row.data.get(key)) if row.data.get(key) else 1 for key in ("tp", "pp", "cp", "dp", "microbatch_size"))
+        key = (row.data["model"], row.data["seq"], tp * pp * cp * dp, row.data["microbatches"] * size * dp)
+        groups.setdefault(key, []).append({"ours": row.ours, "published": row.published, "calibrated": row.calibrated,
+                                           "null": (dp * cp, -tp), "refused": row.data.get("fits") == "no"})  # fmt: skip
+    return [rows for rows in groups.values() if len(rows) > 1 and not any(row["calibrated"] for row in rows)]
+
+
+def _hits(rows, key):
+    """The shares of the rows first by `key` that were measured as the best, and near it."""
+    best = max(row["published"] for row in rows)
+    first = max(row[key] for row in rows)
+    chosen = [row["published"] / best for row in rows if row[key] == first]
+    return [sum(share >= least for share in chosen) / len(chosen) for least in (1, 1 - NEAR)]
+
+
+def table(experiments):
+    rows, totals = [], [0] * 6
+    for experiment in experiments:
+        if experiment.id not in MEASURED:
+            continue
+        groups = _groups(experiment)
+        counts = [len(groups), *(sum(_hits(group, key)[i] for group in groups) for key in ("ours", "null") for i in (0, 1)),
+                  sum(max(group, key=lambda row: row["ours"])["refused"] for group in groups)]  # fmt: skip
+        totals = [a + b for a, b in zip(totals, counts)]
+        if groups:
+            rows.append([experiment.id, *(f"{count:.0f}" if count == round(count) else f"{count:.1f}" for count in counts)])
+    rows.append(["all", *(f"{count:.0f}" if count == round(count) else f"{count:.1f}" for count in totals)])
+    return Table(["experiment", "groups", "best", "within 3 %", "null: best", "null: within 3 %", "said not to fit"], rows)
