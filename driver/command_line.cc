@@ -470,6 +470,7 @@ int run_command_line(int argc, char** argv) {
   });
   add_reproduce(app, words);
   add_simulate(app, words);
+  add_tune(app, words);
   int status = 0;
   add_run(app, words, status);
   add_schedule(app);

@@ -9,6 +9,10 @@
 #include "scenario.h"
 #include "stp/schedule/generator.h"
 
+namespace CLI {
+class App;
+}
+
 namespace stp {
 
 using Arguments = std::vector<std::string>;  // the program's, its name first
@@ -41,6 +45,20 @@ struct SimulateOptions {
   std::string scenario, json, csv;
 };
 void simulate_command(const SimulateOptions& options, const Arguments& argv);
+
+struct TuneOptions {
+  std::vector<std::string> set;                        // KEY=VALUE
+  std::string scenario, model, cluster, runs_on, out;  // "": none; out: a new folder below results/runs
+  int gpus = 0, global_batch = 0, seq = 0;             // 0: of the scenario
+  // Axes of the search; empty: all that is possible.
+  std::vector<int> tp, cp, pp, dp, chunks, microbatch_size;
+  std::vector<std::string> schedules, recompute, tp_overlap, layers, sequence_parallel;
+  std::vector<double> offload;
+  double band = -1;         // per cent within which steps count as equal; < 0: from rows of this GPU
+  bool exhaustive = false;  // simulates all that fits
+};
+/// Adds the command, with its options.
+void add_tune(CLI::App& app, const Arguments& argv);
 
 struct RunOptions {
   std::vector<std::string> set;  // KEY=VALUE

@@ -1,0 +1,139 @@
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+
+#include "commands.h"
+#include "interrupt.h"
+#include "manual.h"
+#include "output_folder.h"
+#include "run_python.h"
+#include "stp/base/json_input.h"
+#include "stp/report/record.h"
+#include "stp/version.h"
+#include "tune_report.h"
+
+namespace stp {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr const char* kFinished = "finished.json";  // of an interrupted search
+
+// What the finished configurations depend on.
+json question_of(const TuneSpace& space) {
+  return {{"revision", STP_VERSION " " STP_GIT_REVISION}, {"of", space.shared()}};
+}
+
+// What an interrupted search of the same question left in `folder`.
+Finished read_finished(const fs::path& folder, const json& question) {
+  Finished finished;
+  if (!fs::exists(folder / kFinished)) return finished;
+  const json kept = read_json_file(folder / kFinished);
+  if (kept.value("question", json()) != question) {
+    std::fprintf(stderr, "stp: %s is of another question or version, and is not used\n", folder.c_str());
+    return finished;
+  }
+  kept.at("finished").get_to(finished);
+  return finished;
+}
+
+}  // namespace
+
+void tune_command(const TuneOptions& options, const Arguments& argv) {
+  if (options.band >= 0 && !(options.band <= 100))
+    throw InputError("", "--band", "is not from 0 to 100", "write a number of per cent");
+  const TuneSpace space(options);
+  const std::string cluster = space.plans.front().hardware->cluster_data.name;
+  const ErrorBand band =
+      options.band >= 0 ? ErrorBand{options.band / 100, "The band is that of --band"} : error_band(cluster);
+  OutputFolder folder(options.out.empty() ? new_run_folder("tune-") : fs::path(options.out));
+  const fs::path interrupted_folder = folder.target().string() + "-interrupted";
+  const json question = question_of(space);
+  Finished finished = read_finished(interrupted_folder, question);
+  std::optional<TuneResult> result;
+  try {
+    result = tune(space, band.share, options.exhaustive, finished);
+  } catch (const Interrupted&) {
+    write_new_file(folder.path() / kFinished, json_text({{"question", question}, {"finished", finished}}));
+    fs::remove_all(interrupted_folder);
+    folder.publish_interrupted();
+  }
+  if (result->best.empty()) throw nothing_fits(space, *result);
+  write_new_file(folder.path() / "tune.json", record_text(tune_json(space, *result, band, argv)));
+  write_choice(folder.path(), result->best.front());
+  std::string missing;  // why there is no plot
+  try {
+    if (run_python("plots/tune.py", {folder.path() / "tune.json", folder.path() / "tune.png"}) != 0)
+      missing = "plots/tune.py failed";
+  } catch (const InputError& error) {
+    missing = error.what();
+  }
+  std::printf("%s", tune_text(space, *result, band).c_str());
+  folder.publish();
+  fs::remove_all(interrupted_folder);
+  std::printf("%s has tune.json, its plot, and the first choice as scenario, PyTorch's CSV and timeline.\n",
+              folder.target().c_str());
+  if (!missing.empty()) std::fprintf(stderr, "stp: no plot was drawn: %s\n", missing.c_str());
+}
+
+void add_tune(CLI::App& app, const Arguments& argv) {
+  auto options = std::make_shared<TuneOptions>();
+  CLI::App* command = app.add_subcommand("tune", "Find the fastest split, schedule and options that fit");
+  command->add_option(
+      "SCENARIO", options->scenario,
+      "A scenario file with what all configurations share, such as implementation; its values of "
+      "the axes below are fixed");
+  command->add_option("--model", options->model,
+                      "A model: a file, Hugging Face's config.json, or the name of one of the suite's");
+  command
+      ->add_option("--cluster", options->cluster,
+                   "A hardware profile (a file, or the name of one of the suite's)")
+      ->type_name("PROFILE");
+  command->add_option("--gpus", options->gpus, "GPUs, tp · cp · pp · dp")
+      ->required()
+      ->check(CLI::Range(1, 1 << 20));
+  command->add_option("--global-batch", options->global_batch, "Samples of a step")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--seq", options->seq, "Tokens of a sample")->check(CLI::PositiveNumber);
+  command->add_option(
+      "--runs-on", options->runs_on,
+      "Only what a framework runs: megatron (Megatron-Core), pytorch (torch.distributed.pipelining's "
+      "classes), pytorch-csv (its runtime, any order)");
+  const auto axis = [&](const char* flag, auto& values, const char* what) {
+    command->add_option(flag, values, what)->delimiter(',');
+  };
+  axis("--tp", options->tp,
+       "Tensor-parallel ranks, such as 4,8 (default of each axis: all that is possible; tp: within a node)");
+  axis("--cp", options->cp, "Context-parallel ranks (default: at least 1024 tokens a rank)");
+  axis("--pp", options->pp, "Pipeline ranks");
+  axis("--dp", options->dp, "Data-parallel replicas");
+  axis("--chunks", options->chunks, "Chunks a rank (default: up to 8)");
+  axis("--microbatch-size", options->microbatch_size, "Samples of a microbatch (default: 1,2,4,8)");
+  axis("--schedule", options->schedules,
+       "Schedules (stp list schedules; default: all but v-search, which takes long)");
+  axis("--recompute", options->recompute,
+       "Recomputation: none, selective, full, mlp, attn+mlp, attn+mlp+norm");
+  axis("--offload", options->offload, "Offload ratios (default: 0,0.5,1)");
+  axis("--sequence-parallel", options->sequence_parallel, "Sequence parallelism: on, off");
+  axis("--tp-overlap", options->tp_overlap,
+       "What hides TP collectives: none, megatron, domino, flux (default: not flux)");
+  axis("--layers", options->layers, "Layers per chunk: even, balanced");
+  command->add_option("--band", options->band,
+                      "Per cent within which steps count as equal (default: the model's error on this GPU)");
+  command->add_option("--out", options->out,
+                      "A folder that does not exist yet (default: a new one under results/runs)");
+  command->add_flag("--exhaustive", options->exhaustive,
+                    "Simulate everything: no bound, no estimate of memory");
+  command
+      ->add_option("--set", options->set,
+                   "KEY=VALUE: a field of all configurations, of the cluster's or the model's file")
+      ->type_name("KEY=VALUE");
+  command->footer(
+      help_footer({"stp tune --model llama3-8b --cluster h100 --gpus 64 --global-batch 256 --seq 8192",
+                   "stp tune --model config.json --cluster a100 --gpus 512 --global-batch 1024 --seq 4096 "
+                   "--runs-on megatron --tp 4,8"}));
+  command->callback([options, &argv] { tune_command(*options, argv); });
+}
+
+}  // namespace stp

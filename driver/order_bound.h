@@ -1,0 +1,40 @@
+// A lower bound on the step of one given order, far cheaper than its simulation.
+#pragma once
+
+#include <array>
+#include <map>
+
+#include "scenario.h"
+#include "stp/cost/cost_table.h"
+
+namespace stp {
+
+/// Bounds steps of orders of one configuration, whatever its number of microbatches, placement and order.
+///
+/// A block occupies its rank's compute stream at least as long as its compute takes, and as long as each of
+/// its chains from its first compute op to its last: between segments a chain waits for its collective.
+/// Blocks follow one another on the stream, contention only slows them. Before a rank's first block runs the
+/// forward of all earlier stages, behind its last backward the input gradients of all earlier stages; behind
+/// all, its optimizer.
+class OrderBound {
+ public:
+  /// `table` must outlive this.
+  OrderBound(const Lowering& lowering, const CostTable& table) : lowering_(lowering), table_(table) {}
+  /// Seconds that no step of `schedule` with these layers by virtual stage is below.
+  double operator()(const Schedule& schedule, const std::vector<int>& layers);
+
+ private:
+  enum Place { first, inner, last, kPlaces };
+  // By pass: F, I, W, B.
+  struct Seconds {
+    std::array<double, 4> compute{}, chain{};
+  };
+  const std::array<Seconds, kPlaces>& of(int layers);
+  Seconds of_stage(int stage, const std::vector<int>& layers);
+
+  Lowering lowering_;
+  const CostTable& table_;
+  std::map<int, std::array<Seconds, kPlaces>> by_layers_;
+};
+
+}  // namespace stp

@@ -1,0 +1,371 @@
+#include "tune_space.h"
+
+#include <algorithm>
+#include <regex>
+#include <set>
+
+#include "baselines/registry.h"
+#include "choices.h"
+#include "read_experiment.h"
+#include "stp/base/data.h"
+
+namespace stp {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kMostChunks = 8;        // unless asked for: Megatron-Core's largest recipe
+constexpr int kLeastTokens = 1024;    // of a rank that shares a sequence, unless asked for
+constexpr int kMostMicrobatch = 8;    // samples, unless asked for
+constexpr size_t kMostPlans = 50000;  // of 10 kB each
+
+// The axis's values: of the flag, else of the scenario (one value or a list), else none.
+template <typename Value>
+std::vector<Value> axis(const std::vector<Value>& flag, json& fields, const std::string& key,
+                        const std::string& file) {
+  std::vector<Value> values = flag;
+  if (const auto found = fields.find(key); found != fields.end()) {
+    try {
+      if (flag.empty())
+        values = found->is_array() ? found->get<std::vector<Value>>() : std::vector{found->get<Value>()};
+    } catch (const json::exception&) {
+      throw InputError(file, key, "is no value or list of values of its kind", "see docs/scenarios.md");
+    }
+    fields.erase(found);
+  }
+  std::ranges::sort(values);
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+  return values;
+}
+
+void check_numbers(const std::vector<int>& values, const char* flag, int most) {
+  for (const int value : values)
+    if (value < 1 || value > most)
+      throw InputError("", flag, std::to_string(value) + " is not a number from 1 to " + std::to_string(most),
+                       "write one or several, separated by commas");
+}
+
+void check_words(const std::vector<std::string>& words, const char* flag,
+                 const std::vector<std::string>& known, const std::string& why = "") {
+  for (const std::string& word : words)
+    if (std::ranges::find(known, word) == known.end())
+      throw InputError("", flag, "there is no \"" + word + "\"" + why,
+                       did_you_mean(word, known) + "there are " + joined(known));
+}
+
+std::vector<int> divisors(int number) {
+  std::vector<int> all;
+  for (int each = 1; each <= number; ++each)
+    if (number % each == 0) all.push_back(each);
+  return all;
+}
+
+template <typename Choices>
+std::vector<std::string> words_of(const Choices& choices) {
+  std::vector<std::string> words;
+  for (const auto& each : choices) words.emplace_back(each.name);
+  return words;
+}
+
+bool has(const std::vector<std::string>& words, const std::string& word) {
+  return std::ranges::find(words, word) != words.end();
+}
+
+// The schedules of a scenario; entries that are objects (files, limits) are for stp simulate.
+std::vector<std::string> names_of_schedules() {
+  std::vector<std::string> names;
+  for (const Generator* generator : generators()) names.emplace_back(generator->name);
+  return names;
+}
+
+// Fields that all configurations have: the scenario's, the flags' in place of them, else defaults.
+json base_of(const TuneOptions& options, const Framework& framework, std::string& file,
+             const Changes& changes) {
+  json base = json::object();
+  if (!options.scenario.empty()) {
+    file = scenario_path(options.scenario);
+    base = read_json_file(file);
+    refuse_other_kind(base, file, "a scenario");
+    for (const char* key :
+         {"configurations", "costs", "run", "pairs", "microbatches", "layer_costs", "microbatch_costs"})
+      if (base.contains(key))
+        throw InputError(file, key, "is not for stp tune, which makes configurations of a model on a cluster",
+                         "remove it");
+    for (const char* key : {"name", "title", "comment", "order", "timeline", "compare"}) base.erase(key);
+  }
+  changes.apply_to_scenario(base);
+  const auto take = [&](const char* key, const std::string& word) {
+    if (!word.empty()) base[key] = word.ends_with(".json") ? path_of_user(word) : word;
+    if (!base.contains(key))
+      throw InputError(file, std::string("--") + key, "is missing", "name one of the suite's, or a file");
+  };
+  take("model", options.model);
+  take("cluster", options.cluster);
+  if (options.seq > 0) base["seq"] = options.seq;
+  if (options.global_batch > 0) base["global_batch"] = options.global_batch;
+  for (const char* key : {"seq", "global_batch"})
+    if (!base.contains(key) || !base[key].is_number_integer())
+      throw InputError(file, key, "is missing, or no whole number",
+                       std::string("write --") + (key[0] == 's' ? "seq" : "global-batch"));
+  json defaults = {{"zero", 1}, {"implementation", "megatron-te"}};
+  defaults.update(json::parse(framework.fields));
+  defaults.update(base);
+  return defaults;
+}
+
+const Framework& find_framework(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Framework& each : frameworks()) {
+    if (name == each.name) return each;
+    if (*each.name != '\0') names.emplace_back(each.name);
+  }
+  throw InputError("", "--runs-on", "there is no framework \"" + name + "\"",
+                   did_you_mean(name, names) + "there are " + joined(names));
+}
+
+}  // namespace
+
+// Megatron-LM: core/pipeline_parallel/schedules.py and its arguments. PyTorch:
+// torch.distributed.pipelining's classes; its runtime takes any order as a CSV file.
+const std::vector<Framework>& frameworks() {
+  static const std::vector<std::string> everything = words_of(kRecomputes),
+                                        of_torch{"none", "selective", "full"};
+  constexpr const char* torch = R"({"implementation": "suite", "release": "block"})";
+  static const std::vector<Framework> all{
+      {"", names_of_schedules(), everything, {"none", "megatron", "domino"}, true, "{}", ""},
+      {"megatron",
+       {"1f1b", "1f1b-i"},
+       {"none", "selective", "mlp", "full"},
+       {"none", "megatron"},
+       false,
+       R"({"implementation": "megatron-te", "backward": "megatron", "release": "megatron"})",
+       "megatron-batched"},
+      {"pytorch", {"1f1b", "1f1b-i", "gpipe", "zb-v", "dualpipev"}, of_torch, {"none"}, false, torch, ""},
+      {"pytorch-csv", names_of_schedules(), of_torch, {"none"}, false, torch, ""}};
+  return all;
+}
+
+bool Saver::covers(const Saver& other) const {
+  const Recompute &a = recompute, &b = other.recompute;
+  return other.offload <= offload &&
+         (a.layer || (!b.layer && a.core >= b.core && a.qkv >= b.qkv && a.mlp >= b.mlp && a.norm >= b.norm));
+}
+
+std::string reason_of(const InputError& error) {
+  const std::string text = std::regex_replace(error.what(), std::regex("(^|[ (])[0-9]+(?=[ ,;)]|$)"), "$1N");
+  return text.substr(0, text.find("; "));
+}
+
+TuneSpace::TuneSpace(const TuneOptions& options)
+    : gpus(options.gpus), framework(find_framework(options.runs_on)), changes_(options.set) {
+  base_ = base_of(options, framework, file, changes_);
+  read_axes(options);
+  json one = base_;
+  one["parallel"]["pp"] = 1;
+  one["schedules"] = {"1f1b"};
+  first_ = read(one);
+  layers_ = first_->hardware->model.layers;
+  read_savers(options);
+  read_plans(base_.at("global_batch").get<int>());
+}
+
+void TuneSpace::read_axes(const TuneOptions& options) {
+  json& base = base_;
+  json& parallel = base["parallel"];
+  if (!parallel.is_object()) parallel = json::object();
+  tp_ = axis(options.tp, parallel, "tp", file);
+  cp_ = axis(options.cp, parallel, "cp", file);
+  pp_ = axis(options.pp, parallel, "pp", file);
+  dp_ = axis(options.dp, parallel, "dp", file);
+  chunks_ = axis(options.chunks, base, "chunks", file);
+  microbatch_sizes_ = axis(options.microbatch_size, base, "microbatch_size", file);
+  for (const auto& [values, flag] : {std::pair{&tp_, "--tp"}, {&cp_, "--cp"}, {&pp_, "--pp"}, {&dp_, "--dp"}})
+    check_numbers(*values, flag, 1 << 16);
+  check_numbers(chunks_, "--chunks", kMaxChunks);
+  check_numbers(microbatch_sizes_, "--microbatch-size", 1 << 20);
+  const auto words = [&](const std::vector<std::string>& flag, json& fields, const char* key,
+                         const char* name, const std::vector<std::string>& possible,
+                         const std::vector<std::string>& known) {
+    std::vector<std::string> values = axis(flag, fields, key, file);
+    check_words(values, name, known);
+    if (*framework.name != '\0')
+      check_words(values, name, possible, " in what " + std::string(framework.name) + " runs");
+    return values.empty() ? possible : values;
+  };
+  schedules_ =
+      words(options.schedules, base, "schedules", "--schedule", framework.schedules, names_of_schedules());
+  // It takes seconds for each order: only if asked for.
+  if (schedules_ == framework.schedules) std::erase(schedules_, "v-search");
+  overlaps_ = words(options.tp_overlap, base, "tp_overlap", "--tp-overlap", framework.tp_overlap,
+                    words_of(kTpOverlaps));
+  splits_ =
+      words(options.layers, base, "layers_per_chunk", "--layers", {"balanced", "even"}, {"balanced", "even"});
+  recomputes_ =
+      words(options.recompute, base, "recompute", "--recompute", framework.recompute, words_of(kRecomputes));
+  if (const auto found = base.find("sequence_parallel"); found != base.end() && found->is_boolean())
+    *found = found->get<bool>() ? "on" : "off";
+  sequence_ = words(options.sequence_parallel, base, "sequence_parallel", "--sequence-parallel",
+                    {"off", "on"}, {"off", "on"});
+  offloads_ = options.offload;
+  if (const auto found = base.find("offload"); found != base.end()) {
+    json ratio = *found;
+    offloads_ = axis(options.offload, ratio, "ratio", file);
+    base.erase("offload");
+  }
+  for (const double ratio : offloads_)
+    if (!(ratio >= 0 && ratio <= 1) || (ratio > 0 && !framework.offload))
+      throw InputError(
+          "", "--offload", shown("%g", ratio) + " is not possible",
+          framework.offload ? "write ratios from 0 to 1" : "leave it out: this framework does not offload");
+  if (offloads_.empty())
+    offloads_ = framework.offload ? std::vector<double>{0, 0.5, 1} : std::vector<double>{0};
+}
+
+json TuneSpace::shared() const {
+  const auto& hardware = *first_->hardware;
+  return {{"fields", base_},
+          {"gpus", gpus},
+          {"model", *hardware.model_data.content},
+          {"cluster", *hardware.cluster_data.content}};
+}
+
+Experiment TuneSpace::read(const json& content) const {
+  JsonInput input(content, file);
+  std::vector<Experiment> read;
+  read_experiments(input, "", "", changes_, read, first_ ? &*first_->hardware : nullptr);
+  for (const char* key : {"models", "clusters"}) input.ignore(key);
+  input.done();
+  return read.front();
+}
+
+// What the reader refuses here it refuses in all plans.
+void TuneSpace::read_savers(const TuneOptions& options) {
+  for (const auto& [name, recompute] : kRecomputes)
+    for (const double offload : offloads_) {
+      if (!has(recomputes_, name)) continue;
+      json one = base_;
+      one["parallel"]["pp"] = 1;
+      one["schedules"] = {"1f1b"};
+      one["recompute"] = name;
+      if (offload > 0) one["offload"] = {{"ratio", offload}};
+      try {
+        const Experiment read_one = read(one);
+        savers.push_back({recompute, offload});
+      } catch (const InputError&) {
+        if (!options.recompute.empty() || !options.offload.empty()) throw;
+      }
+    }
+}
+
+std::vector<Variant> TuneSpace::variants(int pp) const {
+  std::vector<Variant> all;
+  for (const std::string& name : schedules_) {
+    const Generator& generator = find_generator(name);
+    if (pp == 1 && generator.any_chunks && schedules_.size() > 1) continue;  // the same with one chunk
+    std::vector<int> counts = chunks_;
+    if (counts.empty() && generator.any_chunks)
+      for (int chunks = 2; chunks <= std::min(kMostChunks, layers_ / pp); ++chunks)
+        if (layers_ % (pp * chunks) == 0 || chunks == 2) counts.push_back(chunks);
+    if (counts.empty()) counts = {generator.chunks};
+    for (const int chunks : counts) {
+      if (!generator.any_chunks && chunks != generator.chunks) continue;
+      for (const std::string& split : splits_)
+        if (split == "even" || chunks <= 2)  // the balancer takes no more
+          all.push_back({{name, "", 0}, chunks, split == "even" ? LayerSplit::even : LayerSplit::balanced});
+    }
+  }
+  return all;
+}
+
+Experiment TuneSpace::experiment(const Experiment& plan, const Variant& variant, const Saver& saver) const {
+  Experiment one = plan;
+  one.schedules = {variant.choice};
+  one.schedules_as_read = std::make_shared<const json>(json::array({variant.choice.name}));
+  one.chunks = variant.chunks;
+  one.split = variant.split;
+  one.strategy.recompute = saver.recompute;
+  one.strategy.offload = saver.offload;
+  if (variant.chunks == 1 && one.release == Release::megatron && *framework.single_chunk_release != '\0')
+    one.release = Release::megatron_batched;
+  return one;
+}
+
+void TuneSpace::read_plan(const Strategy& strategy, int microbatch_size, bool sequence,
+                          const std::string& overlap) {
+  json one = base_;
+  json& parallel = one["parallel"];
+  parallel["tp"] = strategy.tp;
+  parallel["cp"] = strategy.cp;
+  parallel["pp"] = strategy.pp;
+  parallel["dp"] = strategy.dp;
+  if (strategy.cp == 1) parallel.erase("cp_method");
+  one["schedules"] = {"1f1b"};
+  one["microbatch_size"] = microbatch_size;
+  one["sequence_parallel"] = sequence;
+  one["tp_overlap"] = overlap;
+  const size_t count = variants(strategy.pp).size() * savers.size();
+  configurations += count;
+  try {
+    plans.push_back(read(one));
+  } catch (const InputError& error) {
+    refused[reason_of(error)] += count;
+  }
+  if (plans.size() > kMostPlans)
+    throw InputError(file, "--gpus", "have over " + std::to_string(kMostPlans) + " splits with these options",
+                     "fix an axis, such as --tp 8");
+}
+
+void TuneSpace::read_plans(int global_batch) {
+  const HardwareProfile& machine = first_->hardware->profile;
+  const int seq = first_->hardware->seq;
+  const auto chosen = [](const std::vector<int>& axis, int value, bool by_default) {
+    return axis.empty() ? by_default : std::ranges::find(axis, value) != axis.end();
+  };
+  bool any = false, batch = false;
+  for (const int tp : divisors(gpus)) {
+    if (!chosen(tp_, tp, tp <= machine.gpus_per_node)) continue;
+    for (const int cp : divisors(gpus / tp)) {
+      if (!chosen(cp_, cp, cp == 1 || seq / cp >= kLeastTokens)) continue;
+      for (const int pp : divisors(gpus / tp / cp)) {
+        const int dp = gpus / tp / cp / pp;
+        if (!chosen(pp_, pp, pp <= layers_) || !chosen(dp_, dp, true)) continue;
+        any = true;
+        std::vector<int> sizes = microbatch_sizes_;
+        if (sizes.empty())
+          for (int size = 1; size <= kMostMicrobatch; size *= 2) sizes.push_back(size);
+        for (const int size : sizes) {
+          if (int64_t{size} * dp > global_batch || global_batch % (size * dp) != 0) continue;
+          batch = true;
+          const Strategy strategy{.tp = tp, .cp = cp, .dp = dp, .pp = pp};
+          for (const std::string& sequence : sequence_)
+            for (const std::string& overlap : overlaps_) {
+              // One rank has no collectives to scatter or hide; megatron's and flux's need scattered ones.
+              const bool on = sequence == "on";
+              if (tp == 1 ? (on && has(sequence_, "off")) || (overlap != "none" && has(overlaps_, "none"))
+                          : !on && (overlap == "megatron" || overlap == "flux"))
+                continue;
+              if (overlap == "domino" && size % 2 != 0) continue;
+              read_plan(strategy, size, on && tp > 1, tp > 1 ? overlap : "none");
+            }
+        }
+      }
+    }
+  }
+  if (!any)
+    throw InputError(file, "--gpus",
+                     std::to_string(gpus) + " cannot be divided as tp · cp · pp · dp with tp " +
+                         (tp_.empty() ? "up to " + std::to_string(machine.gpus_per_node)
+                                      : joined(tp_, [](int n) { return std::to_string(n); })) +
+                         ", pp up to the model's " + std::to_string(layers_) + " layers, and what is fixed",
+                     "use another number, or leave an axis free");
+  if (!batch)
+    throw InputError(
+        file, "--global-batch",
+        std::to_string(global_batch) + " samples divide by no dp · microbatch size of these GPUs",
+        "use a multiple of a power of two, or a larger tp, cp or pp");
+  if (plans.empty())
+    throw InputError(file, "", "all configurations are refused: " + refused.begin()->first,
+                     "leave an axis free");
+}
+
+}  // namespace stp

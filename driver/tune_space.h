@@ -1,0 +1,81 @@
+// The space that `stp tune` searches: what is fixed, the values of each axis, and what a framework can run.
+#pragma once
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "scenario.h"
+
+namespace stp {
+
+/// What a framework can run; "" lists everything.
+struct Framework {
+  const char* name;
+  std::vector<std::string> schedules, recompute, tp_overlap;
+  bool offload;                      // whether activations go to the host
+  const char* fields;                // of a scenario: defaults, as JSON
+  const char* single_chunk_release;  // `release` with one chunk a rank; "": as for others
+};
+const std::vector<Framework>& frameworks();
+
+/// What lowers memory and never shortens a step.
+struct Saver {
+  Recompute recompute;
+  double offload = 0;
+
+  /// Whether it saves all that `other` does, and so is needless where that one fits.
+  [[nodiscard]] bool covers(const Saver& other) const;
+};
+
+/// A schedule with its chunks, and the rule that divides layers.
+struct Variant {
+  ScheduleChoice choice;
+  int chunks;  // 0: the schedule's own
+  LayerSplit split;
+};
+
+/// A configuration but for its variant and its saver: an Experiment from the scenario reader.
+class TuneSpace {
+ public:
+  explicit TuneSpace(const TuneOptions& options);
+
+  std::string file;  // for errors
+  int gpus;
+  Framework framework;
+  std::vector<Experiment> plans;
+  std::vector<Saver> savers;              // none of them covers a later one
+  std::map<std::string, size_t> refused;  // configurations that the reader refuses, by reason
+  size_t configurations = 0;              // those refused included
+
+  /// What all configurations share: fields, model and cluster.
+  [[nodiscard]] nlohmann::json shared() const;
+  /// The variants of a plan with `pp` ranks.
+  [[nodiscard]] std::vector<Variant> variants(int pp) const;
+  /// A plan with a variant and a saver.
+  [[nodiscard]] Experiment experiment(const Experiment& plan, const Variant& variant,
+                                      const Saver& saver) const;
+
+ private:
+  void read_axes(const TuneOptions& options);
+  void read_savers(const TuneOptions& options);
+  void read_plans(int global_batch);
+  void read_plan(const Strategy& strategy, int microbatch_size, bool sequence, const std::string& overlap);
+  Experiment read(const nlohmann::json& content) const;
+
+  Changes changes_;
+  nlohmann::json base_;              // fields that all configurations have
+  std::optional<Experiment> first_;  // the files that all share
+  int layers_ = 0;
+  std::vector<int> tp_, cp_, pp_, dp_, chunks_, microbatch_sizes_;  // empty: all that is possible
+  std::vector<std::string> schedules_, splits_, recomputes_, overlaps_;
+  std::vector<std::string> sequence_;
+  std::vector<double> offloads_;
+};
+
+/// Why something was refused, without its numbers and remedy: "schedules: N microbatches …".
+std::string reason_of(const InputError& error);
+
+}  // namespace stp

@@ -1,0 +1,486 @@
+#include "tuner.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <memory>
+#include <queue>
+#include <set>
+#include <thread>
+
+#include "baselines/registry.h"
+#include "choices.h"
+#include "interrupt.h"
+#include "order_bound.h"
+#include "progress.h"
+#include "stp/cost/balance.h"
+#include "stp/cost/memory.h"
+#include "stp/model/partition.h"
+#include "table.h"
+
+namespace stp {
+namespace {
+
+constexpr size_t kBest = 10;
+constexpr size_t kBatch = 64;  // pieces between two looks at the best: fixed, so that threads change nothing
+constexpr size_t kKeptBlocks = 10'000'000;  // of schedules, 20 bytes each
+
+// A family: all savers of a plan's variant, with a bound of its compute alone; once it is placed, with its
+// layers and a bound for every order. Or one of its members, which fits and has a bound of its own order.
+struct Piece {
+  double bound_s = 0;
+  size_t plan = 0, variant = 0;
+  int saver = -1;           // -1: a family
+  std::vector<int> layers;  // by virtual stage; empty: not placed
+  double margin_gb = 0;
+  Fit fit = Fit::no;
+  size_t id = 0;
+
+  bool operator>(const Piece& other) const {
+    return std::tie(bound_s, id, saver) > std::tie(other.bound_s, other.id, other.saver);
+  }
+};
+
+// What a piece turned out to be.
+struct Outturn {
+  std::vector<Piece> members;  // of a family: those to be simulated
+  std::vector<Piece> unfit;
+  size_t needless = 0, same = 0;
+  std::map<std::string, size_t> refused;
+  std::optional<Tuned> tuned;
+  bool reused = false;
+};
+
+constexpr const char* kPlain = "1f1b";  // on one pipeline rank, all orders without braids are as good
+
+struct Traits {
+  bool braids = false, splits = false;
+};
+Traits traits_of(const Schedule& schedule) {
+  Traits traits;
+  for (const auto& blocks : schedule.ranks)
+    for (const Block& block : blocks) {
+      traits.braids = traits.braids || block.braided();
+      traits.splits = traits.splits || block.actions()[0].pass == Pass::W;
+    }
+  return traits;
+}
+
+Tuned tuned_of(const Experiment& experiment, const Schedule& schedule, const Piece& piece) {
+  Tuned tuned{.id = piece.id,
+              .experiment = experiment,
+              .outcome = {},
+              .bound_s = piece.bound_s,
+              .fit = piece.fit,
+              .complicated = {}};
+  const Strategy& strategy = experiment.strategy;
+  const auto [braids, splits] = traits_of(schedule);
+  const auto [least, most] = std::ranges::minmax(piece.layers);
+  for (const auto& [is_so, word] : {std::pair{strategy.tp > 1, "tensor parallelism"},
+                                    {strategy.cp > 1, "context parallelism"},
+                                    {strategy.pp > 1, "pipeline"},
+                                    {schedule.chunks() > 1, "several chunks"},
+                                    {splits, "split backwards"},
+                                    {braids, "braids"},
+                                    {strategy.recompute != Recompute{}, "recomputation"},
+                                    {strategy.offload > 0, "offload"},
+                                    {strategy.tp_overlap != TpOverlap::none, "TP overlap"},
+                                    {least != most, "uneven layers"}})
+    if (is_so) tuned.complicated.emplace_back(word);
+  return tuned;
+}
+
+class Search {
+ public:
+  Search(const TuneSpace& space, double band, bool exhaustive, Finished& finished)
+      : space_(space), band_(band), exhaustive_(exhaustive), finished_(finished) {
+    result_.counts.configurations = space.configurations;
+    result_.counts.refused = space.refused;
+  }
+
+  TuneResult run() {
+    add_families();
+    ProgressBar progress("judged", space_.configurations);
+    progress.step(judged());
+    while (!queue_.empty() && queue_.top().bound_s <= limit()) {
+      std::vector<Piece> batch;
+      while (batch.size() < kBatch && !queue_.empty() && queue_.top().bound_s <= limit()) {
+        batch.push_back(queue_.top());
+        queue_.pop();
+      }
+      std::vector<Outturn> turned(batch.size());
+      in_parallel(batch.size(), [&](size_t each) { turned[each] = work_on(batch[each]); });
+      check_interrupted();  // after what is finished was noted
+      const size_t before = judged();
+      for (Outturn& each : turned) take(std::move(each));
+      progress.step(judged() - before);
+    }
+    for (; !queue_.empty(); queue_.pop())  // a piece above the limit
+      result_.counts.bounded += queue_.top().saver < 0 ? space_.savers.size() : 1;
+    if (tuned_.empty() && !result_.nearest) look_for_nearest();
+    choose();
+    return std::move(result_);
+  }
+
+ private:
+  // Runs work(0) to work(count − 1) on all cores, until one throws.
+  static void in_parallel(size_t count, const std::function<void(size_t)>& work) {
+    std::atomic<size_t> next{0};
+    std::exception_ptr failure;
+    std::mutex mutex;
+    const auto loop = [&] {
+      for (size_t each = next++; each < count; each = next++) try {
+          if (interrupted()) return;
+          work(each);
+        } catch (...) {
+          const std::lock_guard lock(mutex);
+          failure = std::current_exception();
+          next = count;
+        }
+    };
+    std::vector<std::thread> threads;
+    for (unsigned core = 1; core < std::max(1U, std::thread::hardware_concurrency()); ++core)
+      threads.emplace_back(loop);
+    loop();
+    for (std::thread& thread : threads) thread.join();
+    if (failure) std::rethrow_exception(failure);
+  }
+
+  [[nodiscard]] size_t judged() const {
+    const TuneCounts& counts = result_.counts;
+    size_t all = counts.simulated + counts.reused + counts.unfit + counts.needless + counts.same;
+    for (const auto& [reason, count] : counts.refused) all += count;
+    return all;
+  }
+  // The step that a configuration must not be above to matter.
+  [[nodiscard]] double limit() const {
+    if (exhaustive_ || steps_.size() < kBest) return 1e300;
+    return *std::next(steps_.begin(), kBest - 1) * (1 + band_);
+  }
+
+  void add_families();
+  Outturn work_on(const Piece& piece) {
+    return piece.saver >= 0 ? simulate_piece(piece) : piece.layers.empty() ? place(piece) : expand(piece);
+  }
+  Outturn place(Piece family);
+  Outturn expand(const Piece& family);
+  Outturn simulate_piece(Piece piece);
+  void take(Outturn turned);
+  void choose();
+  void look_for_nearest();
+  // Its order; throws InputError if the generator refuses.
+  std::shared_ptr<const Schedule> schedule_of(const Experiment& experiment);
+  // An order of few microbatches on the same placement.
+  std::shared_ptr<const Schedule> short_schedule_of(const Experiment& experiment);
+  std::shared_ptr<const Schedule> kept(const std::string& key, const std::function<Schedule()>& make);
+  [[nodiscard]] Experiment experiment_of(const Piece& piece) const {
+    const Experiment& plan = space_.plans[piece.plan];
+    Experiment one = space_.experiment(plan, variants_.at(plan.strategy.pp)[piece.variant],
+                                       space_.savers[std::max(0, piece.saver)]);
+    one.layers_per_chunk = piece.layers;
+    // In tenths of a forward, so that alike configurations share an order, whose search is long.
+    if (piece.saver >= 0 && find_generator(one.schedules.front().name).cost_aware && !one.schedule_costs) {
+      PassCosts costs = costs_for_generator(one, one.chunks);
+      const auto rounded = [F = costs.F](double cost) { return std::round(10 * cost / F) / 10; };
+      one.schedule_costs = PassCosts{1, rounded(costs.I), rounded(costs.W), rounded(costs.p2p)};
+    }
+    return one;
+  }
+
+  const TuneSpace& space_;
+  double band_;
+  bool exhaustive_;
+  Finished& finished_;
+  std::map<int, std::vector<Variant>> variants_;  // by pp
+  bool has_plain_ = false;
+  std::priority_queue<Piece, std::vector<Piece>, std::greater<>> queue_;
+  std::multiset<double> steps_;  // of what fits
+  std::vector<Tuned> tuned_;
+  TuneResult result_;
+  std::optional<Piece> nearest_plan_;
+  std::mutex mutex_;  // of what follows
+  std::map<std::string, std::shared_ptr<const Schedule>> schedules_;
+  size_t kept_blocks_ = 0;
+};
+
+// A program of one order without ops: enough for costs and memory.
+Program outline(const Schedule& schedule, const std::vector<int>& layers, const Strategy& strategy) {
+  return {.schedule = schedule,
+          .layers_per_stage = layers,
+          .strategy = strategy,
+          .rank_begin = std::vector<OpId>(schedule.pp() + 1, 0)};
+}
+
+// Costs without reductions of gradients: an outline does not know their buckets.
+CostTable bounding_table(const Experiment& experiment, const Program& program) {
+  CostTable table = cost_table_of(experiment, program);
+  for (auto* const of_stages : {&table.gradient_reduce, &table.gradient_scatter, &table.weight_gather})
+    for (std::vector<double>& of_stage : *of_stages) std::ranges::fill(of_stage, 0);
+  return table;
+}
+
+// Gigabytes that remain if parameters and their state were spread evenly over ranks, without activations;
+// seconds if all compute were.
+std::pair<double, double> ideal(const Experiment& plan) {
+  const auto& [model, profile] = std::tie(plan.hardware->model, plan.hardware->profile);
+  const int pp = plan.strategy.pp;
+  const std::vector<int> layers(pp, model.layers / pp + 1);
+  const Job job = job_of(plan);
+  Experiment plain = plan;
+  plain.braid = BraidPolicy::static_merge;
+  const Schedule none{"", Placement::loop(pp, 1), plan.microbatches, {}};
+  const CostTable table = cost_table_of(
+      plain, outline({"", none.placement, plan.microbatches, std::vector<std::vector<Block>>(pp)},
+                     even_partition(model.layers, pp), plan.strategy));
+  const SplitCosts costs = split_costs(table, lowering_for(plain, none, layers), pp);
+  double seconds = costs.layer * model.layers;
+  for (const double stage : costs.stage) seconds += stage;
+  const ParameterBytes bytes =
+      parameter_bytes(parameters_per_rank(job, {model.layers}, Placement::loop(1, 1))[0] / pp, job);
+  return {(profile.memory_bytes - profile.fixed_memory_bytes - bytes.weights - bytes.gradients -
+           bytes.optimizer) /
+              1e9,
+          seconds * plan.microbatches / pp};
+}
+
+void Search::add_families() {
+  std::vector<std::pair<double, double>> ideals(space_.plans.size());
+  in_parallel(ideals.size(), [&](size_t plan) { ideals[plan] = ideal(space_.plans[plan]); });
+  check_interrupted();
+  size_t id = 0;
+  for (size_t plan = 0; plan < ideals.size(); ++plan) {
+    const Experiment& experiment = space_.plans[plan];
+    const int pp = experiment.strategy.pp;
+    if (!variants_.contains(pp)) variants_[pp] = space_.variants(pp);
+    for (const Variant& variant : variants_[pp]) has_plain_ = has_plain_ || name_of(variant.choice) == kPlain;
+    const auto [margin, seconds] = ideals[plan];
+    const bool fits = exhaustive_ || fit_of(experiment.hardware->profile, margin) != Fit::no;
+    if (!fits && (!nearest_plan_ || nearest_plan_->margin_gb < margin))
+      nearest_plan_ = Piece{.plan = plan, .layers = {}, .margin_gb = margin, .id = id};
+    for (size_t variant = 0; variant < variants_[pp].size(); ++variant, id += space_.savers.size()) {
+      if (fits)
+        queue_.push({.bound_s = seconds, .plan = plan, .variant = variant, .layers = {}, .id = id});
+      else
+        result_.counts.unfit += space_.savers.size();
+    }
+  }
+}
+
+std::shared_ptr<const Schedule> Search::kept(const std::string& key, const std::function<Schedule()>& make) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = schedules_.find(key); found != schedules_.end()) return found->second;
+  }
+  auto made = std::make_shared<const Schedule>(make());
+  const std::lock_guard lock(mutex_);
+  for (const auto& blocks : made->ranks) kept_blocks_ += blocks.size();
+  if (kept_blocks_ > kKeptBlocks) {
+    schedules_.clear();
+    kept_blocks_ = 0;
+  }
+  return schedules_[key] = made;
+}
+
+std::string key_of(const Experiment& experiment, int microbatches) {
+  std::string key = name_of(experiment.schedules.front());
+  for (const int number : {experiment.strategy.pp, experiment.chunks, microbatches})
+    key += " " + std::to_string(number);
+  if (const auto& costs = experiment.schedule_costs)
+    for (const double cost : {costs->F, costs->I, costs->W, costs->p2p}) key += shown(" %g", cost);
+  return key;
+}
+
+std::shared_ptr<const Schedule> Search::schedule_of(const Experiment& experiment) {
+  return kept(key_of(experiment, experiment.microbatches),
+              [&] { return schedule_for(experiment.schedules.front(), experiment, ""); });
+}
+
+std::shared_ptr<const Schedule> Search::short_schedule_of(const Experiment& experiment) {
+  const int pp = experiment.strategy.pp, few = 2 * pp;  // every generator takes so many
+  return kept("short " + key_of(experiment, few), [&] {
+    return make_schedule(find_generator(experiment.schedules.front().name),
+                         {.pp = pp, .microbatches = few, .chunks = experiment.chunks});
+  });
+}
+
+// Whatever its order, and without savers, which make no step shorter.
+Outturn Search::place(Piece family) {
+  Outturn turned;
+  try {
+    Experiment experiment = experiment_of(family);
+    experiment.strategy.recompute = {};
+    experiment.strategy.offload = 0;
+    experiment.braid = BraidPolicy::static_merge;
+    const auto schedule = short_schedule_of(experiment);
+    family.layers = layers_for(experiment, *schedule, false);
+    const auto [least, most] = std::ranges::minmax(family.layers);
+    const bool alone = experiment.strategy.pp == 1 && !traits_of(*schedule).braids;
+    if ((experiment.split == LayerSplit::balanced && least == most) ||
+        (alone && has_plain_ && name_of(experiment.schedules.front()) != kPlain)) {
+      turned.same = space_.savers.size();
+      return turned;
+    }
+    const Program program = outline(*schedule, family.layers, experiment.strategy);
+    family.bound_s = std::max(
+        family.bound_s, step_bound_of(experiment, program, bounding_table(experiment, program)).release_s);
+    turned.members.push_back(std::move(family));
+  } catch (const InputError& error) {
+    turned.refused[reason_of(error)] += space_.savers.size();
+  }
+  return turned;
+}
+
+double margin_gb(const Experiment& experiment, const Program& program) {
+  double most = 0;
+  for (const auto& memory : memory_by_rank(experiment, program)) most = std::max(most, memory.on_device());
+  return (experiment.hardware->profile.memory_bytes - most) / 1e9;
+}
+
+Outturn Search::expand(const Piece& family) {
+  Outturn turned;
+  std::vector<Saver> enough;  // those that fit
+  for (int saver = 0; saver < static_cast<int>(space_.savers.size()); ++saver) {
+    const Saver& one = space_.savers[saver];
+    if (!exhaustive_ && std::ranges::any_of(enough, [&](const Saver& other) { return one.covers(other); })) {
+      ++turned.needless;
+      continue;
+    }
+    try {
+      Piece member = family;
+      member.saver = saver;
+      member.id += saver;
+      Experiment experiment = experiment_of(member);
+      const auto schedule = schedule_of(experiment);
+      Program program = outline(*schedule, member.layers, experiment.strategy);
+      Experiment plain = experiment;
+      plain.braid = BraidPolicy::static_merge;
+      const Lowering lowering = lowering_for(plain, *schedule, member.layers);
+      if (one.offload > 0) program = lower(*schedule, member.layers, lowering);
+      member.margin_gb = margin_gb(experiment, program);
+      member.fit = fit_of(experiment.hardware->profile, member.margin_gb);
+      if (member.fit == Fit::yes) enough.push_back(one);
+      if (member.fit == Fit::no && !exhaustive_) {
+        turned.unfit.push_back(std::move(member));
+        continue;
+      }
+      const CostTable table = bounding_table(experiment, program);
+      member.bound_s = std::max({family.bound_s, step_bound_of(plain, program, table).release_s,
+                                 OrderBound(lowering, table)(*schedule, member.layers)});
+      turned.members.push_back(std::move(member));
+    } catch (const InputError& error) {
+      ++turned.refused[reason_of(error)];
+    }
+  }
+  return turned;
+}
+
+Outturn Search::simulate_piece(Piece piece) {
+  Outturn turned;
+  const Experiment experiment = experiment_of(piece);
+  try {
+    const auto schedule = schedule_of(experiment);
+    Tuned tuned = tuned_of(experiment, *schedule, piece);
+    StepOutcome& outcome = tuned.outcome;
+    const std::string name = tuned.name();
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto found = finished_.find(name); found != finished_.end()) {
+        const auto& kept = found->second;
+        outcome = {kept[0], kept[1], kept[2], kept[3], kept[4], kept[5], kept[6], kept[7]};
+        turned.reused = true;
+      }
+    }
+    if (!turned.reused) {
+      // The one place where a step is simulated.
+      const Result result =
+          run_simulated(lower(*schedule, piece.layers, lowering_for(experiment, *schedule, piece.layers)),
+                        experiment)
+              .result;
+      const RankResult& busiest = result.busiest_rank();
+      outcome = {result.step_time_s(),
+                 *result.tokens_per_s_per_gpu(),
+                 result.mfu.value_or(0),
+                 *result.peak_total_gb(),
+                 *result.memory_margin_gb,
+                 busiest.tp_bubble_s / result.step_time_s(),
+                 busiest.pp_bubble_s / result.step_time_s(),
+                 result.lower_bound_s.value_or(0)};
+      const std::lock_guard lock(mutex_);
+      finished_[name] = {
+          outcome.step_s,    outcome.tokens_per_s_per_gpu, outcome.mfu,      outcome.peak_gb,
+          outcome.margin_gb, outcome.exposed_share,        outcome.pp_share, outcome.lower_bound_s};
+    }
+    tuned.fit = fit_of(experiment.hardware->profile, outcome.margin_gb);
+    turned.tuned = std::move(tuned);
+  } catch (const InputError& error) {
+    ++turned.refused[reason_of(error)];
+  }
+  return turned;
+}
+
+void Search::take(Outturn turned) {
+  TuneCounts& counts = result_.counts;
+  counts.needless += turned.needless;
+  counts.same += turned.same;
+  for (const auto& [reason, count] : turned.refused) counts.refused[reason] += count;
+  for (Piece& member : turned.members) queue_.push(std::move(member));
+  for (const Piece& piece : turned.unfit) {
+    ++counts.unfit;
+    if (result_.nearest && result_.nearest->outcome.margin_gb >= piece.margin_gb) continue;
+    const Experiment experiment = experiment_of(piece);
+    result_.nearest = tuned_of(experiment, *schedule_of(experiment), piece);
+    result_.nearest->outcome.margin_gb = piece.margin_gb;
+  }
+  if (!turned.tuned) return;
+  ++(turned.reused ? counts.reused : counts.simulated);
+  if (turned.tuned->fit == Fit::no) return;
+  steps_.insert(turned.tuned->outcome.step_s);
+  result_.points.push_back(turned.tuned->outcome);
+  result_.names.push_back(turned.tuned->name());
+  tuned_.push_back(*std::move(turned.tuned));
+}
+
+void Search::look_for_nearest() {
+  if (!nearest_plan_) return;
+  for (size_t variant = 0; variant < variants_.at(space_.plans[nearest_plan_->plan].strategy.pp).size();
+       ++variant) {
+    Piece family = *nearest_plan_;
+    family.variant = variant;
+    Outturn turned = place(family);
+    if (!turned.members.empty()) turned = expand(turned.members.front());
+    turned.refused.clear();
+    turned.members.clear();
+    const size_t unfit = result_.counts.unfit;
+    take(std::move(turned));
+    result_.counts.unfit = unfit;
+  }
+}
+
+void Search::choose() {
+  if (tuned_.empty()) return;
+  const double equal = *steps_.begin() * (1 + band_);
+  const auto order = [&](const Tuned& one) {
+    const StepOutcome& outcome = one.outcome;
+    const bool is_equal = outcome.step_s <= equal;
+    return std::tuple{!is_equal,
+                      is_equal && one.fit != Fit::yes,
+                      is_equal ? one.complicated.size() : 0,
+                      is_equal ? std::llround(outcome.peak_gb) : 0,
+                      outcome.step_s,
+                      one.id};
+  };
+  std::ranges::sort(tuned_, {}, order);
+  result_.equals =
+      std::ranges::count_if(tuned_, [&](const Tuned& one) { return one.outcome.step_s <= equal; });
+  tuned_.resize(std::min(tuned_.size(), kBest));
+  result_.best = std::move(tuned_);
+}
+
+}  // namespace
+
+TuneResult tune(const TuneSpace& space, double band, bool exhaustive, Finished& finished) {
+  return Search(space, band, exhaustive, finished).run();
+}
+
+}  // namespace stp

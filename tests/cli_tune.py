@@ -1,0 +1,97 @@
+"""`stp tune`: the best of a search is the best of all, its files hold what its table says, and refusals name a remedy.
+
+    cli_tune.py STP_BINARY [unittest arguments]
+"""
+
+import signal
+import subprocess
+import time
+
+import jsonschema
+from command_line import CommandLine, CONFIG, main, read_json, ROOT
+
+SMALL = ["--model", "llm-12.1b", "--cluster", "a800", "--gpus", "16", "--global-batch", "16", "--seq", "3072",
+         "--microbatch-size", "1", "--recompute", "none,full", "--offload", "0", "--band", "1"]  # fmt: skip
+CASES = [["--schedule", "1f1b,zb-v,stp", "--tp", "2,4,8", "--cp", "1", "--tp-overlap", "none"],
+         ["--runs-on", "megatron", "--tp", "4,8", "--cp", "1,2", "--sequence-parallel", "on"],
+         ["--schedule", "zb-h1,1f1b-v,dualpipev", "--tp", "4,8", "--cp", "1", "--sequence-parallel", "on"]]  # fmt: skip
+
+
+class Tune(CommandLine):
+    def tuned(self, *words):
+        """tune.json, and its folder."""
+        folder = self.folder / f"out{len(list(self.folder.iterdir()))}"
+        self.succeed("tune", *words, "--out", str(folder))
+        return read_json(folder / "tune.json"), folder
+
+    def test_pruning_loses_nothing(self):
+        for case in CASES:
+            pruned, folder = self.tuned(*SMALL, *case)
+            every, _ = self.tuned(*SMALL, *case, "--exhaustive")
+            names = [[one["name"] for one in record["best"]] for record in (pruned, every)]
+            self.assertEqual(names[0][0], names[1][0])
+            self.assertEqual(pruned["counts"]["equal"], every["counts"]["equal"])
+            self.assertEqual(min(one["step_time_s"] for one in pruned["points"]), min(one["step_time_s"] for one in every["points"]))
+            self.assertLess(pruned["counts"]["simulated"], every["counts"]["simulated"])
+            for record in (pruned, every):
+                counts = record["counts"]
+                parts = (counts[key] for key in ("simulated", "unfit", "bounded", "needless", "same"))
+                self.assertEqual(counts["configurations"], sum(parts) + sum(counts["refused"].values()))
+
+    def test_files_of_the_choice(self):
+        record, folder = self.tuned(*SMALL, *CASES[1])
+        jsonschema.validate(record, read_json(ROOT / "results/schema/tune.schema.json"))
+        best = record["best"][0]
+        (row,) = self.results(read_json(folder / "choice.json"))
+        for key in ("step_time_s", "memory_margin_gb", "lower_bound_s"):
+            self.assertEqual(row[key], best[key])
+        for one in record["best"]:
+            self.assertLessEqual(one["lower_bound_s"], one["step_time_s"])
+            self.assertNotEqual(one["fits"], "no")
+        self.assertIn(f"--tensor-model-parallel-size {row['tp']}\n", (folder / "choice-megatron.txt").read_text())
+        self.succeed("validate", str(folder / "choice.csv"))
+        self.assertTrue(read_json(folder / "choice-trace.json")["traceEvents"])
+
+    def test_an_interrupted_search_goes_on(self):
+        whole, _ = self.tuned(*SMALL, *CASES[0])
+        out, left = self.folder / "again", self.folder / "again-interrupted"
+        for seconds in (0.5, 1, 2, 4, 8, 16):  # until the signal comes after the first steps
+            search = subprocess.Popen([self.stp, "tune", *SMALL, *CASES[0], "--exhaustive", "--out", str(out)], stderr=subprocess.DEVNULL)
+            time.sleep(seconds)
+            search.send_signal(signal.SIGINT)
+            if search.wait() != 130:
+                self.skipTest("the search ended before its signal")
+            if left.exists():
+                break
+        self.assertTrue(read_json(left / "finished.json")["finished"])
+        self.succeed("tune", *SMALL, *CASES[0], "--out", str(out))
+        again = read_json(out / "tune.json")
+        self.assertEqual((again["best"], again["counts"], again["points"]), (whole["best"], whole["counts"], whole["points"]))
+        self.assertFalse(left.exists())
+
+    def test_refusals(self):
+        config = self.write(CONFIG)
+        for words, said in (
+            (["--gpus", "7", "--pp", "2"], ["--gpus", "7 cannot be divided", "leave an axis free"]),
+            (["--global-batch", "7", "--dp", "2"], ["--global-batch", "7 samples"]),
+            (["--schedule", "zbv"], ["--schedule", "zbv", "zb-v"]),
+            (["--runs-on", "megatron", "--schedule", "stp"], ["--schedule", "what megatron runs"]),
+            (["--runs-on", "jax"], ["--runs-on", "jax", "megatron"]),
+            (["--recompute", "some"], ["--recompute", "some"]),
+            (["--offload", "2"], ["--offload", "2"]),
+            (["--tp", "0"], ["--tp", "0"]),
+            (["--tp", "3"], ["--gpus"]),
+            (["--model", str(config), "--gpus", "2", "--recompute", "none", "--offload", "0"], ["fits in none", "lacks", "GB", "more GPUs"]),
+            (["--set", "releases=chain"], ["releases"]),
+        ):
+            given = [*SMALL, "--out", str(self.folder / "refused")]
+            for flag, value in zip(words[::2], words[1::2]):
+                if flag in given:
+                    given[given.index(flag) + 1] = value
+                else:
+                    given += [flag, value]
+            self.refused(["tune", *given], *said)
+
+
+if __name__ == "__main__":
+    main(__doc__)
