@@ -152,7 +152,7 @@ bool Saver::covers(const Saver& other) const {
 }
 
 std::string reason_of(const InputError& error) {
-  const std::string text = std::regex_replace(error.what(), std::regex("[0-9]+"), "N");
+  const std::string text = std::regex_replace(error.what(), std::regex("(^|[ (])[0-9]+(?=[ ,;)]|$)"), "$1N");
   return text.substr(0, text.find("; "));
 }
 

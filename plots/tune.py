@@ -41,10 +41,10 @@ def draw(record):
     axes = figure.subplots()
     memory, rate = ([one[key] for one in points] for key in ("peak_total_gb", "tokens_per_s_per_gpu"))
     axes.axhspan(max(rate) / (1 + record["band"]["share"]), max(rate), color=style.BAND, label="count as equal")
-    axes.plot(memory, rate, "o", markersize=3, color=style.FAINT, label="simulated, fits")
+    axes.plot(memory, rate, "o", markersize=3, color=style.FAINT, label="simulated: fits, or may")
     edge = corners(points)
     axes.plot([one["peak_total_gb"] for one in edge], [one["tokens_per_s_per_gpu"] for one in edge], "-o", markersize=4,
-              color=style.SCHEDULE_COLOURS["stp"], label="no other has more of both")  # fmt: skip
+              color=style.SCHEDULE_COLOURS["stp"], label="none is faster in less memory")  # fmt: skip
     choice = record["best"][0]
     axes.plot(choice["peak_total_gb"], choice["tokens_per_s_per_gpu"], "D", color=style.SCHEDULE_COLOURS["zb-h2"], label="first choice")
     axes.axvline(record["gpu_memory_gb"], color=style.INK, linewidth=0.8, linestyle="--", label="memory of the GPU")
@@ -60,7 +60,7 @@ def draw(record):
     axes.set(xlabel="memory of the fullest GPU, GB", ylabel="tokens/s/GPU")
     axes.set_title(f"{record['model']} on {record['gpus']} {record['cluster']}: {record['counts']['simulated']} of "
                    f"{record['counts']['configurations']} configurations simulated; slower ones were left out by their bound")  # fmt: skip
-    axes.legend(loc="lower right")
+    axes.legend(loc="lower left")
     return figure
 
 
