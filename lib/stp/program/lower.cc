@@ -9,6 +9,7 @@
 
 #include "stp/base/error.h"
 #include "stp/program/builder.h"
+#include "stp/program/chain_values.h"
 #include "stp/program/offload.h"
 #include "stp/program/send_waits.h"
 #include "stp/program/step_ops.h"
@@ -105,45 +106,6 @@ class Lowerer {
     return decided ? *decided : b_.input_of(action);
   }
 
-  // The chain's own value, and the first input of its main line. The input of W, which only the embedding's
-  // gradient needs, is the output of the stage's own I.
-  [[nodiscard]] ValueId value_of(const Action& action, int stage) const {
-    if (is_of_vocabulary(action.pass)) return vocabulary_.value_of(action);
-    const ValueKind kind = action.pass == Pass::F ? ValueKind::activation : ValueKind::gradient;
-    return b_.program.value(kind, stage, action.microbatch);
-  }
-  [[nodiscard]] ValueId source_of(const Action& action, int stage) const {
-    if (action.pass == Pass::S) return produced(false, stages() - 1, action.microbatch, 0);
-    if (action.pass == Pass::G) return produced(true, 0, action.microbatch, 0);
-    if (is_of_vocabulary(action.pass)) return kNoValue;
-    const int first = first_of(stage);
-    if (action.pass == Pass::W) return produced(true, stage, action.microbatch, first);
-    if (action.pass == Pass::F) return produced(false, stage - 1, action.microbatch, first);
-    return produced(true, stage + 1, action.microbatch, first);
-  }
-  // The first stage of a stage's pipeline.
-  [[nodiscard]] int first_of(int stage) const { return stage - stage % schedule().placement.depth(); }
-  // The output of `stage`: the value of the nearest chain of its pipeline, up to this stage, that has a
-  // segment.
-  [[nodiscard]] ValueId produced(bool backward, int stage, int microbatch, int first) const {
-    const auto& chains = chains_[static_cast<int>(backward ? Pass::I : Pass::F)];
-    const int end = first + schedule().placement.depth();
-    while (stage >= first && stage < end && chains[stage].empty()) stage += backward ? 1 : -1;
-    if (stage < first || stage == end) {
-      if (vocabulary_.whole()) return kNoValue;
-      stage = std::clamp(stage, first, end - 1);  // E's, or the head's, under the number of that stage's own
-    }
-    return b_.program.value(backward ? ValueKind::gradient : ValueKind::activation, stage, microbatch);
-  }
-
-  // The value sent after a chain. Without an embedding no op makes what an empty first stage sends: it counts
-  // as the stage's own.
-  [[nodiscard]] ValueId sent(const Chain& chain) const {
-    const ValueId made =
-        produced(is_backward(chain.action.pass), chain.stage, chain.action.microbatch, first_of(chain.stage));
-    return made == kNoValue ? chain.value : made;
-  }
-
   [[noreturn]] static void refuse_size() {
     throw InputError("", "microbatches",
                      "the program would have more than " + std::to_string(kMaxOps) + " ops",
@@ -213,8 +175,8 @@ class Lowerer {
     chains.clear();
     for (const Action& action : block.actions()) {
       const int stage = b_.stage(action);
-      chains.push_back({action, stage, &chain_of(action, stage), input_of(action), value_of(action, stage),
-                        source_of(action, stage), offload_.reload_for(action)});
+      chains.push_back({action, stage, &chain_of(action, stage), input_of(action), values_.of(action, stage),
+                        values_.source_of(action, stage), offload_.reload_for(action)});
     }
     first_op_ = b_.size();
     in_warm_up_ = !block.braided() && block.actions()[0].pass == Pass::F && block.actions()[0].chunk == 0;
@@ -427,7 +389,9 @@ class Lowerer {
       const Chain& chain = chains[i];
       const bool backward = is_backward(chain.action.pass);
       if (chain.action.pass == Pass::W) continue;
-      if (vocabulary_.take_output(chain.action, result_of(chain, chains), sent(chain))) continue;
+      if (vocabulary_.take_output(chain.action, result_of(chain, chains),
+                                  values_.sent(chain.action, chain.stage)))
+        continue;
       if (backward && b_.is_first(chain.stage)) {  // for the embedding's gradient, where W makes it
         b_.set_output(b_.output_of(true, chain.stage, chain.action.microbatch),
                       {chain.segments->empty() ? chain.input : chain.result, kNothing});
@@ -444,17 +408,18 @@ class Lowerer {
       b_.begin_op();
       for (const Ref ref : result_of(chain, chains)) b_.depend(ref);
       const bool merged = merge && i == 0 && chains[1].stage == chain.stage;
-      const OpId transfer = b_.add({.kind = OpKind::transfer,
-                                    .unit = {},
-                                    .unit_pass = {},
-                                    .pass = chain.action.pass,
-                                    .chunk = chain.action.chunk,
-                                    .layer = 0,
-                                    .microbatch = chain.action.microbatch,
-                                    .block = b_.block,
-                                    .input = sent(chain),
-                                    .output = merged ? sent(chains[1]) : kNoValue},
-                                   b_.link_to(receiver));
+      const OpId transfer =
+          b_.add({.kind = OpKind::transfer,
+                  .unit = {},
+                  .unit_pass = {},
+                  .pass = chain.action.pass,
+                  .chunk = chain.action.chunk,
+                  .layer = 0,
+                  .microbatch = chain.action.microbatch,
+                  .block = b_.block,
+                  .input = values_.sent(chain.action, chain.stage),
+                  .output = merged ? values_.sent(chains[1].action, chains[1].stage) : kNoValue},
+                 b_.link_to(receiver));
       b_.set_output(output, {transfer, kNothing});
       sends_.add(transfer);
       if (merged) {
@@ -481,8 +446,9 @@ class Lowerer {
   OffloadOps offload_{lowering_.copies, b_};
   SendWaits sends_{lowering_.release, schedule().chunks()};
   VocabularyOps vocabulary_{b_};
-  std::vector<WrittenBlock> written_;                              // of the rank, by passes and chunks
-  std::array<std::vector<std::vector<Segment>>, kPasses> chains_;  // by pass and stage
+  std::vector<WrittenBlock> written_;  // of the rank, by passes and chunks
+  Chains chains_;
+  const ChainValues values_{b_, chains_, vocabulary_};
   std::map<std::pair<const std::vector<Segment>*, const std::vector<Segment>*>, std::vector<BraidStep>>
       braids_;  // by the two chains
 
