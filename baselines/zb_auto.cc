@@ -1,7 +1,7 @@
 // Zero Bubble's automatic schedules (Qi et al., "Zero Bubble Pipeline Parallelism", 2024): one chunk a rank,
-// every backward split, any costs, p and m, and any limit of activations, held from F to W, or to I (as in
-// their Table 5). (By default they count a small part as freed by I: from a limit of 17 on, their orders may
-// hold one more.) A greedy simulation with all sets of three flags; of the smallest longest spans the first.
+// every backward split, any costs, p and m, and any limit of activations, held from F to W, or in part to I.
+// (By default they count a small part as freed by I: from a limit of 17 on, their orders may hold one more.)
+// A greedy simulation with all sets of three flags; of the smallest longest spans the first.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -39,11 +39,11 @@ class Greedy {
     [[nodiscard]] int deferred() const { return done[1] - done[2]; }
   };
 
-  // Activations alive: from I to W, an activation counts as the part that W needs.
-  [[nodiscard]] double alive(int r) const {
-    return ranks_[r].done[0] - ranks_[r].done[1] + request_.kept_for_W * ranks_[r].deferred();
+  // Whether one more activation does not fit. From I to W, one counts as the part that W needs.
+  [[nodiscard]] bool full(int r) const {
+    const Rank& rank = ranks_[r];
+    return rank.done[0] - rank.done[1] + request_.kept_for_W * rank.deferred() + 1 > limit_ + 1e-9;
   }
-  [[nodiscard]] bool full(int r) const { return alive(r) + 1 > limit_ + 1e-9; }
   // Sums of the same costs count as equal.
   [[nodiscard]] bool at_most(double a, double b) const { return a <= b + 1e-9 * (F_ + I_ + W_ + p2p_); }
   // When the input of the rank's next pass is there.

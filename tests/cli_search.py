@@ -1,0 +1,50 @@
+"""`stp search`: faster orders by local moves.
+
+    cli_search.py STP_BINARY [unittest arguments]
+"""
+
+import json
+import re
+
+from command_line import changed, CommandLine, main, UNIT
+
+
+class Search(CommandLine):
+    COSTS = {"attn.F": 1, "attn.I": 1, "attn.W": 1, "all_reduce": 0.5}
+    SCENARIO = changed(UNIT, schedules=["stp"], layers_per_chunk=[1, 1, 1, 1], microbatches=5, costs={"unit": COSTS})
+
+    def search(self, *arguments, moves="2000"):
+        return self.succeed("search", self.write(self.SCENARIO), "--moves", moves, *arguments).stdout
+
+    def test_finds_an_order_that_everything_reads(self):
+        said = self.search("--memory-limit", "schedule:stp", "--out", str(self.folder / "found.json"))
+        found = self.read("found.json")
+        self.assertEqual(found["schedule"], "search")
+        self.succeed("validate", self.folder / "found.json")
+        row, stp = (self.results(changed(self.SCENARIO, schedules=[schedule]))[0] for schedule in ({"file": "found.json"}, "stp"))
+        self.assertIn(f"search  {row['step_time_s']:.4f}", re.sub(" +", "  ", said))
+        self.assertLess(row["step_time_s"], stp["step_time_s"])
+        self.assertGreaterEqual(row["step_time_s"], row["lower_bound_s"])
+        self.assertLessEqual(row["peak_activation_chunks"], stp["peak_activation_chunks"])
+
+    def test_depends_on_its_seed_alone(self):
+        again, same, other = (json.loads(self.search("--seed", seed, "--out", "-")) for seed in ("1", "1", "2"))
+        self.assertEqual(again, same)
+        self.assertNotEqual(again["ranks"], other["ranks"])
+
+    def test_says_why_it_ended(self):
+        self.assertIn("within 0.1 % of the bound", self.search("--out", str(self.folder / "a.json"), "--set", "parallel.pp=1",
+                                                               "--set", "layers_per_chunk=[1, 1]", "--set", "costs.unit.all_reduce=0"))
+        self.assertIn("time limit", self.search("--out", str(self.folder / "b.json"), "--time-limit", "0.1", moves="100000000"))
+
+    def test_refusals(self):
+        file = str(self.write(self.SCENARIO))
+        for arguments, words in ((["--memory-limit", "few"], ("--memory-limit", "few", "number")),
+                                 (["--memory-limit", "1"], ("--memory-limit", "1 activations", "allow more")),
+                                 (["--configuration", "2"], ("--configuration", "2 is not there")),
+                                 (["--set", "merge_backward=true"], ("merge_backward", "remove it"))):
+            self.refused(["search", file, *arguments, "--out", str(self.folder / "new.json")], *words)
+
+
+if __name__ == "__main__":
+    main()
