@@ -103,7 +103,8 @@ class Draw {
     if (division.overlaps()) table.bulk = {{{seconds(), seconds()}, {seconds(), seconds()}}};
     for (double* const each :
          {&table.kv_exchange, &table.qkv_all_to_all, &table.output_all_to_all, &table.all_reduce,
-          &table.reduce_scatter, &table.all_gather, &table.row_exchange, &table.piece_scatter,
+          &table.reduce_scatter, &table.all_gather, &table.row_exchange, &table.piece_scatter[0],
+          &table.piece_scatter[1], &table.last_piece_scatter[0], &table.last_piece_scatter[1],
           &table.transfer_within_node, &table.transfer_between_nodes, &table.embedding_reduce,
           &table.gradient_reduce_per_layer, &table.number_within_node, &table.number_between_nodes,
           &table.offload_per_layer, &table.reload_per_layer})
