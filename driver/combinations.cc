@@ -74,10 +74,16 @@ std::vector<std::vector<std::string>> combinations() {
   const auto add = [&](const std::string& what, const std::string& refuses, const std::string& reason) {
     if (!reason.empty()) rows.push_back({what, refuses, reason});
   };
-  ProgressBar progress("trying combinations", options().size());
+  ProgressBar progress("trying combinations", options().size() + 1);
+  std::vector<const char*> schedules;
+  for (const Generator* generator : generators()) {
+    const std::string reason = refusal(generator->name, {});
+    add(generator->name, "a model on hardware", reason);
+    if (reason.empty()) schedules.push_back(generator->name);
+  }
+  progress.step();
   for (const Option& option : options()) {
-    for (const Generator* generator : generators())
-      add(generator->name, option.name, refusal(generator->name, {&option}));
+    for (const char* schedule : schedules) add(schedule, option.name, refusal(schedule, {&option}));
     for (const Option* other = &options().front(); other != &option; ++other)
       add(option.name, other->name, refusal("stp", {&option, other}));
     progress.step();
