@@ -47,4 +47,4 @@ class Search(CommandLine):
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__)

@@ -80,7 +80,8 @@ class LowerBound(CommandLine):
         rows = [row for path in reproduced(self.stp).values() for row in read_json(path).get("rows", [])]
         self.assertGreater(len(rows), 1000)
         for row in rows:
-            self.assertLessEqual(row["lower_bound_s"], row["step_time_s"] * (1 + TOLERANCE), row["schedule"])
+            bound = row.get("lower_bound_s", 0)  # none with a shared vocabulary or two pipelines
+            self.assertLessEqual(bound, row["step_time_s"] * (1 + TOLERANCE), row["schedule"])
 
 
 class Published(CommandLine):
