@@ -333,7 +333,7 @@ inline Shape shape_of(const Training& training, const Variant& variant) {
 inline std::vector<const Generator*> running_generators() {
   std::vector<const Generator*> some = generators();
   std::erase_if(some, [](const Generator* generator) {
-    return vocabulary_of(make_schedule(*generator, {1, 2})) != Vocabulary::whole;
+    return vocabulary_of(make_schedule(*generator, {2, 4})) != Vocabulary::whole;
   });
   return some;
 }
