@@ -82,6 +82,16 @@ ChainCost with_factor(ChainCost layer, double factor) {
 }  // namespace
 
 UnitChains unit_chains(const CostTable& table, const Lowering& lowering) {
+  if (const int count = lowering.strategy.recompute.first; count > 0) {
+    Lowering alike = lowering;
+    alike.strategy.recompute = {};
+    const PassChains other = unit_chains(table, alike).layer;
+    alike.strategy.recompute.layer = true;
+    UnitChains units = unit_chains(table, alike);
+    units.other = other;
+    units.count = count;
+    return units;
+  }
   // One rank holds the three kinds of chunks; no op of its list waits for a later op.
   Lowering alone{.backward = lowering.backward,
                  .strategy = lowering.strategy.of_compute(),
@@ -120,16 +130,23 @@ std::vector<PassChains> stage_chains(const UnitChains& units, const std::vector<
     for (const auto pass : kChains) {
       ChainCost& chain = result[stage].*pass;
       if (first) add(chain, units.first.*pass);
-      if (layer_factors.empty()) add(chain, units.layer.*pass, layers);
+      const int alike = std::min(layers, units.count);
+      if (layer_factors.empty()) {
+        add(chain, units.layer.*pass, alike);
+        add(chain, units.other.*pass, layers - alike);
+      }
       for (int i = 0; i < layers && !layer_factors.empty(); ++i)
-        add(chain, with_factor(units.layer.*pass, layer_factors.at(layer + i)));
+        add(chain, with_factor((i < alike ? units.layer : units.other).*pass, layer_factors.at(layer + i)));
       if (last) add(chain, units.head.*pass);
       // The units with which a forward begins and ends; a backward ends and begins with them. The embedding's
       // W gathers before all else.
       const auto bottom = first && (units.first.*pass).serial() > 0 ? &UnitChains::first
                           : layers > 0                              ? &UnitChains::layer
                                                                     : &UnitChains::head;
-      const auto top = last ? &UnitChains::head : layers > 0 ? &UnitChains::layer : &UnitChains::first;
+      const auto top = last             ? &UnitChains::head
+                       : layers > alike ? &UnitChains::other
+                       : layers > 0     ? &UnitChains::layer
+                                        : &UnitChains::first;
       const bool forward = pass == &PassChains::F,
                  weights = pass == &PassChains::W || pass == &PassChains::B_W;
       chain.first = (units.*(forward || weights ? bottom : top).*pass).first;

@@ -29,6 +29,8 @@ struct UnitChains {
   PassChains first;  // before the first layer: vision encoder, embedding
   PassChains layer;  // a layer whose factor is 1
   PassChains head;
+  PassChains other;  // a layer that is not recomputed, where only the first `count` of a chunk are
+  int count = 1 << 30;
 };
 
 /// Lowers and prices one chunk of each kind.

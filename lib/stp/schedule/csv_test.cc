@@ -114,7 +114,8 @@ TEST(Csv, BothEndsOfAPairHaveAllTransfersInOneOrder) {
   };
   for (int p = 2; p <= 6; ++p) check(stp_schedule(p, 3 * p + 2));
   for (const Golden& golden : golden_orders())
-    if (vocabulary_of(golden.schedule) == Vocabulary::whole) check(golden.schedule);
+    if (vocabulary_of(golden.schedule) == Vocabulary::whole && golden.schedule.placement.pipelines() == 1)
+      check(golden.schedule);
   EXPECT_GT(pairs, 200U);
 }
 
@@ -157,7 +158,7 @@ TEST(Csv, NumbersAsChunksARanksStagesInAscendingOrder) {
 TEST(Csv, RoundTripsTheGoldenOrders) {
   for (const Golden& golden : golden_orders()) {
     SCOPED_TRACE(golden.file);
-    expect_round_trip(golden.schedule);
+    if (golden.schedule.placement.pipelines() == 1) expect_round_trip(golden.schedule);
   }
 }
 
