@@ -3,6 +3,7 @@
 
 #include <array>
 #include <map>
+#include <utility>
 
 #include "scenario.h"
 #include "stp/cost/cost_table.h"
@@ -19,7 +20,7 @@ namespace stp {
 class OrderBound {
  public:
   /// `table` must outlive this.
-  OrderBound(const Lowering& lowering, const CostTable& table) : lowering_(lowering), table_(table) {}
+  OrderBound(Lowering lowering, const CostTable& table) : lowering_(std::move(lowering)), table_(table) {}
   /// Seconds that no step of `schedule` with these layers by virtual stage is below.
   double operator()(const Schedule& schedule, const std::vector<int>& layers);
 

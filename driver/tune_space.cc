@@ -71,10 +71,15 @@ bool has(const std::vector<std::string>& words, const std::string& word) {
   return std::ranges::find(words, word) != words.end();
 }
 
-// The schedules of a scenario; entries that are objects (files, limits) are for stp simulate.
+// The schedules with a bound: not those that share the vocabulary, which are simulated at unit costs alone,
+// nor two pipelines.
 std::vector<std::string> names_of_schedules() {
   std::vector<std::string> names;
-  for (const Generator* generator : generators()) names.emplace_back(generator->name);
+  for (const Generator* generator : generators()) {
+    const Schedule schedule = make_schedule(*generator, {2, 4});
+    if (vocabulary_of(schedule) == Vocabulary::whole && schedule.placement.pipelines() == 1)
+      names.emplace_back(generator->name);
+  }
   return names;
 }
 

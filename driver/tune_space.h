@@ -63,7 +63,7 @@ class TuneSpace {
   void read_savers(const TuneOptions& options);
   void read_plans(int global_batch);
   void read_plan(const Strategy& strategy, int microbatch_size, bool sequence, const std::string& overlap);
-  Experiment read(const nlohmann::json& content) const;
+  [[nodiscard]] Experiment read(const nlohmann::json& content) const;
 
   Changes changes_;
   nlohmann::json base_;              // fields that all configurations have

@@ -166,7 +166,7 @@ class Search {
   }
   Outturn place(Piece family);
   Outturn expand(const Piece& family);
-  Outturn simulate_piece(Piece piece);
+  Outturn simulate_piece(const Piece& piece);
   void take(Outturn turned);
   void choose();
   void look_for_nearest();
@@ -376,7 +376,7 @@ Outturn Search::expand(const Piece& family) {
   return turned;
 }
 
-Outturn Search::simulate_piece(Piece piece) {
+Outturn Search::simulate_piece(const Piece& piece) {
   Outturn turned;
   const Experiment experiment = experiment_of(piece);
   try {

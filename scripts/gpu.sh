@@ -323,6 +323,13 @@ step() {
   "$stp" run step-gpu --backend cuda --replay-rank 0 --replay-cluster a800 --time-kernels --json "$@"
 }
 
+# 76: a criterion is missed.
+judge_speed() {
+  local code=0
+  scripts/gpu_speed "$out/microbench.json" --step "$out/step.json" "$out/step-graphs.json" --json "$out/speed.json" || code=$?
+  return $((code == 1 ? 76 : code))
+}
+
 stage_speed() {
   if [[ ! -e $out/microbench.json ]]; then
     echo "skipped: there is no microbench.json; see the stage microbench"
@@ -330,8 +337,7 @@ stage_speed() {
   fi
   # With graphs too, which are captured in the first three steps: they matter where kernels are short.
   step "$out/step.json" && step "$out/step-graphs.json" --graphs --set run.warmup=3 &&
-    scripts/gpu_speed "$out/microbench.json" --step "$out/step.json" "$out/step-graphs.json" --json "$out/speed.json" ||
-    { (($? == 1)) && return 76; }  # a criterion is missed
+    judge_speed
 }
 
 stage_torch() { scripts/load_in_torch --stp "$stp" --json "$out/torch.json"; }
