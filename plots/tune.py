@@ -48,15 +48,11 @@ def draw(record):
     choice = record["best"][0]
     axes.plot(choice["peak_total_gb"], choice["tokens_per_s_per_gpu"], "D", color=style.SCHEDULE_COLOURS["zb-h2"], label="first choice")
     axes.axvline(record["gpu_memory_gb"], color=style.INK, linewidth=0.8, linestyle="--", label="memory of the GPU")
-    low, high = min(rate), max(rate)
-    step = (high - low or 1) / MOST_NAMES / 1.2
-    left, right = min(memory), max([*memory, record["gpu_memory_gb"]])
-    axes.set_xlim(left - 0.75 * (right - left or 1), right + 0.03 * (right - left or 1))
+    axes.set(xlim=(0, 1.03 * max([*memory, record["gpu_memory_gb"]])), ylim=(0, 1.1 * max(rate)))
     for i, one in enumerate(named(edge)):  # in a column of their own: corners lie close to each other
-        axes.annotate(one["name"], (one["peak_total_gb"], one["tokens_per_s_per_gpu"]), xytext=(0.01, 0.93 - 0.11 * i),
+        axes.annotate(one["name"], (one["peak_total_gb"], one["tokens_per_s_per_gpu"]), xytext=(0.01, 0.8 - 0.08 * i),
                       textcoords="axes fraction", fontsize=7, color=style.INK, va="center",
                       arrowprops={"arrowstyle": "-", "color": style.GRID, "linewidth": 0.7})  # fmt: skip
-    axes.set_ylim(low - step, high + 2 * step)
     axes.set(xlabel="memory of the fullest GPU, GB", ylabel="tokens/s/GPU")
     axes.set_title(f"{record['model']} on {record['gpus']} {record['cluster']}: {record['counts']['simulated']} of "
                    f"{record['counts']['configurations']} configurations simulated; slower ones were left out by their bound")  # fmt: skip
