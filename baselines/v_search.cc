@@ -126,6 +126,7 @@ extern const Generator schedule_v_search = {
     .summary = "the best V pattern within a memory limit (Controllable Memory, 2024)",
     .chunks = 2,
     .cost_aware = true,
-    .make = make_v_search};
+    .make = make_v_search,
+    .slow = true};
 
 }  // namespace stp

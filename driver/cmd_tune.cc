@@ -111,7 +111,7 @@ void add_tune(CLI::App& app, const Arguments& argv) {
   axis("--chunks", options->chunks, "Chunks a rank (default: up to 8)");
   axis("--microbatch-size", options->microbatch_size, "Samples of a microbatch (default: 1,2,4,8)");
   axis("--schedule", options->schedules,
-       "Schedules (stp list schedules; default: all but v-search, which takes long)");
+       "Schedules (stp list schedules; default: all but slow ones, such as v-search)");
   axis("--recompute", options->recompute,
        "Recomputation: none, selective, full, mlp, attn+mlp, attn+mlp+norm");
   axis("--offload", options->offload, "Offload ratios (default: 0,0.5,1)");

@@ -199,8 +199,8 @@ void TuneSpace::read_axes(const TuneOptions& options) {
   };
   schedules_ =
       words(options.schedules, base, "schedules", "--schedule", framework.schedules, names_of_schedules());
-  // It takes seconds for each order: only if asked for.
-  if (schedules_ == framework.schedules) std::erase(schedules_, "v-search");
+  if (schedules_ == framework.schedules)
+    std::erase_if(schedules_, [](const std::string& name) { return find_generator(name).slow; });
   overlaps_ = words(options.tp_overlap, base, "tp_overlap", "--tp-overlap", framework.tp_overlap,
                     words_of(kTpOverlaps));
   splits_ =

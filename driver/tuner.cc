@@ -43,8 +43,8 @@ struct Piece {
   }
 };
 
-// What a piece turned out to be.
-struct Outturn {
+// What a piece became.
+struct PieceResult {
   std::vector<Piece> members;  // of a family: those to be simulated
   std::vector<Piece> unfit;
   size_t needless = 0, same = 0;
@@ -110,11 +110,11 @@ class Search {
         batch.push_back(queue_.top());
         queue_.pop();
       }
-      std::vector<Outturn> turned(batch.size());
-      in_parallel(batch.size(), [&](size_t each) { turned[each] = work_on(batch[each]); });
+      std::vector<PieceResult> made(batch.size());
+      in_parallel(batch.size(), [&](size_t each) { made[each] = work_on(batch[each]); });
       check_interrupted();  // after what is finished was noted
       const size_t before = judged();
-      for (Outturn& each : turned) take(std::move(each));
+      for (PieceResult& each : made) take(std::move(each));
       progress.step(judged() - before);
     }
     for (; !queue_.empty(); queue_.pop())  // a piece above the limit
@@ -161,13 +161,13 @@ class Search {
   }
 
   void add_families();
-  Outturn work_on(const Piece& piece) {
+  PieceResult work_on(const Piece& piece) {
     return piece.saver >= 0 ? simulate_piece(piece) : piece.layers.empty() ? place(piece) : expand(piece);
   }
-  Outturn place(Piece family);
-  Outturn expand(const Piece& family);
-  Outturn simulate_piece(const Piece& piece);
-  void take(Outturn turned);
+  PieceResult place(Piece family);
+  PieceResult expand(const Piece& family);
+  PieceResult simulate_piece(const Piece& piece);
+  void take(PieceResult made);
   void choose();
   void look_for_nearest();
   // Its order; throws InputError if the generator refuses.
@@ -306,8 +306,8 @@ std::shared_ptr<const Schedule> Search::short_schedule_of(const Experiment& expe
 }
 
 // Whatever its order, and without savers, which make no step shorter.
-Outturn Search::place(Piece family) {
-  Outturn turned;
+PieceResult Search::place(Piece family) {
+  PieceResult made;
   try {
     Experiment experiment = experiment_of(family);
     experiment.strategy.recompute = {};
@@ -319,17 +319,17 @@ Outturn Search::place(Piece family) {
     const bool alone = experiment.strategy.pp == 1 && !traits_of(*schedule).braids;
     if ((experiment.split == LayerSplit::balanced && least == most) ||
         (alone && has_plain_ && name_of(experiment.schedules.front()) != kPlain)) {
-      turned.same = space_.savers.size();
-      return turned;
+      made.same = space_.savers.size();
+      return made;
     }
     const Program program = outline(*schedule, family.layers, experiment.strategy);
     family.bound_s = std::max(
         family.bound_s, step_bound_of(experiment, program, bounding_table(experiment, program)).release_s);
-    turned.members.push_back(std::move(family));
+    made.members.push_back(std::move(family));
   } catch (const InputError& error) {
-    turned.refused[reason_of(error)] += space_.savers.size();
+    made.refused[reason_of(error)] += space_.savers.size();
   }
-  return turned;
+  return made;
 }
 
 double margin_gb(const Experiment& experiment, const Program& program) {
@@ -338,13 +338,13 @@ double margin_gb(const Experiment& experiment, const Program& program) {
   return (experiment.hardware->profile.memory_bytes - most) / 1e9;
 }
 
-Outturn Search::expand(const Piece& family) {
-  Outturn turned;
+PieceResult Search::expand(const Piece& family) {
+  PieceResult made;
   std::vector<Saver> enough;  // those that fit
   for (int saver = 0; saver < static_cast<int>(space_.savers.size()); ++saver) {
     const Saver& one = space_.savers[saver];
     if (!exhaustive_ && std::ranges::any_of(enough, [&](const Saver& other) { return one.covers(other); })) {
-      ++turned.needless;
+      ++made.needless;
       continue;
     }
     try {
@@ -362,22 +362,22 @@ Outturn Search::expand(const Piece& family) {
       member.fit = fit_of(experiment.hardware->profile, member.margin_gb);
       if (member.fit == Fit::yes) enough.push_back(one);
       if (member.fit == Fit::no && !exhaustive_) {
-        turned.unfit.push_back(std::move(member));
+        made.unfit.push_back(std::move(member));
         continue;
       }
       const CostTable table = bounding_table(experiment, program);
       member.bound_s = std::max({family.bound_s, step_bound_of(plain, program, table).release_s,
                                  OrderBound(lowering, table)(*schedule, member.layers)});
-      turned.members.push_back(std::move(member));
+      made.members.push_back(std::move(member));
     } catch (const InputError& error) {
-      ++turned.refused[reason_of(error)];
+      ++made.refused[reason_of(error)];
     }
   }
-  return turned;
+  return made;
 }
 
-Outturn Search::simulate_piece(const Piece& piece) {
-  Outturn turned;
+PieceResult Search::simulate_piece(const Piece& piece) {
+  PieceResult made;
   const Experiment experiment = experiment_of(piece);
   try {
     const auto schedule = schedule_of(experiment);
@@ -389,10 +389,10 @@ Outturn Search::simulate_piece(const Piece& piece) {
       if (const auto found = finished_.find(name); found != finished_.end()) {
         const auto& kept = found->second;
         outcome = {kept[0], kept[1], kept[2], kept[3], kept[4], kept[5], kept[6], kept[7]};
-        turned.reused = true;
+        made.reused = true;
       }
     }
-    if (!turned.reused) {
+    if (!made.reused) {
       // The one place where a step is simulated.
       const Result result =
           run_simulated(lower(*schedule, piece.layers, lowering_for(experiment, *schedule, piece.layers)),
@@ -413,33 +413,33 @@ Outturn Search::simulate_piece(const Piece& piece) {
           outcome.margin_gb, outcome.exposed_share,        outcome.pp_share, outcome.lower_bound_s};
     }
     tuned.fit = fit_of(experiment.hardware->profile, outcome.margin_gb);
-    turned.tuned = std::move(tuned);
+    made.tuned = std::move(tuned);
   } catch (const InputError& error) {
-    ++turned.refused[reason_of(error)];
+    ++made.refused[reason_of(error)];
   }
-  return turned;
+  return made;
 }
 
-void Search::take(Outturn turned) {
+void Search::take(PieceResult made) {
   TuneCounts& counts = result_.counts;
-  counts.needless += turned.needless;
-  counts.same += turned.same;
-  for (const auto& [reason, count] : turned.refused) counts.refused[reason] += count;
-  for (Piece& member : turned.members) queue_.push(std::move(member));
-  for (const Piece& piece : turned.unfit) {
+  counts.needless += made.needless;
+  counts.same += made.same;
+  for (const auto& [reason, count] : made.refused) counts.refused[reason] += count;
+  for (Piece& member : made.members) queue_.push(std::move(member));
+  for (const Piece& piece : made.unfit) {
     ++counts.unfit;
     if (result_.nearest && result_.nearest->outcome.margin_gb >= piece.margin_gb) continue;
     const Experiment experiment = experiment_of(piece);
     result_.nearest = tuned_of(experiment, *schedule_of(experiment), piece);
     result_.nearest->outcome.margin_gb = piece.margin_gb;
   }
-  if (!turned.tuned) return;
-  ++(turned.reused ? counts.reused : counts.simulated);
-  if (turned.tuned->fit == Fit::no) return;
-  steps_.insert(turned.tuned->outcome.step_s);
-  result_.points.push_back(turned.tuned->outcome);
-  result_.names.push_back(turned.tuned->name());
-  tuned_.push_back(*std::move(turned.tuned));
+  if (!made.tuned) return;
+  ++(made.reused ? counts.reused : counts.simulated);
+  if (made.tuned->fit == Fit::no) return;
+  steps_.insert(made.tuned->outcome.step_s);
+  result_.points.push_back(made.tuned->outcome);
+  result_.names.push_back(made.tuned->name());
+  tuned_.push_back(*std::move(made.tuned));
 }
 
 void Search::look_for_nearest() {
@@ -448,12 +448,12 @@ void Search::look_for_nearest() {
        ++variant) {
     Piece family = *nearest_plan_;
     family.variant = variant;
-    Outturn turned = place(family);
-    if (!turned.members.empty()) turned = expand(turned.members.front());
-    turned.refused.clear();
-    turned.members.clear();
+    PieceResult made = place(family);
+    if (!made.members.empty()) made = expand(made.members.front());
+    made.refused.clear();
+    made.members.clear();
     const size_t unfit = result_.counts.unfit;
-    take(std::move(turned));
+    take(std::move(made));
     result_.counts.unfit = unfit;
   }
 }

@@ -26,6 +26,16 @@ std::vector<double> peak_bytes(const Schedule& schedule, const std::vector<Activ
   return peak_activation_bytes(lower(schedule, layers, {.strategy = {.offload = offload}}), bytes);
 }
 
+// Zero Bubble, Table 1: of s·b·(34h + 5as) bytes of a layer W needs 32·s·b·h: no scores.
+TEST(ActivationBytes, OfMegatronOf2022KeepNoScoresForW) {
+  const ModelConfig of_zero_bubble = model("gpt-1.5b");
+  const double sb = 1024.0 * 6, h = of_zero_bubble.hidden, a = of_zero_bubble.q_heads;
+  const ActivationBytes layer =
+      activation_bytes(job("gpt-1.5b", {1024, 6, {}}, 1, Implementation::megatron_2022), {1, 0})[0];
+  EXPECT_DOUBLE_EQ(layer.until_I, sb * (34 * h + 5 * a * 1024));
+  EXPECT_DOUBLE_EQ(layer.until_W, sb * 32 * h);
+}
+
 TEST(ActivationBytes, OfRecomputedLayersAreTheirInputsAndOneWholeLayerDuringTheBackward) {
   const auto bytes = [&](bool sequence_parallel, Recompute recompute, int layers) {
     return activation_bytes(

@@ -133,6 +133,17 @@ TEST_F(Compared, AttachesThePublishedFiguresOfTheSameConfigurationAlone) {
   for (const json& r : rows) EXPECT_EQ(r["calibration"], false);
 }
 
+// Records leave out some fields that are false.
+TEST_F(Compared, TakesFalseForAFieldThatARowLeavesOut) {
+  publish({{{"table", "T1"}, {"schedule", "new"}, {"post_validation", false}, {"mfu_paper", 0.25}},
+           {{"table", "T2"}, {"schedule", "new"}, {"post_validation", true}, {"peak_memory_gb", 8}}});
+  json rows = {row("new", 6, 6), row("new", 6, 6)};
+  rows[1]["post_validation"] = true;
+  attach_published(rows, folder_, comparison_);
+  EXPECT_EQ(rows[0]["published"]["tables"], json({"T1"}));
+  EXPECT_EQ(rows[1]["published"]["tables"], json({"T2"}));
+}
+
 TEST_F(Compared, AttachesNullsWhereNothingIsPublished) {
   json rows = {row("new", 6, 6, 10)};
   attach_published(rows, folder_ + "/none", std::nullopt);

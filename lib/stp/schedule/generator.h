@@ -30,6 +30,7 @@ struct Generator {
   /// `chunks` is at least 1 and allowed.
   Schedule (*make)(const GeneratorRequest& request);
   const char* range = "any m";  // the supported p and m, in words
+  bool slow = false;            // takes seconds for an order: searches leave it out unless it is named
   /// Schedules of the same placement that hold fewer activations: advice for those whose memory is short.
   std::array<const char*, 2> smaller{};
 };
