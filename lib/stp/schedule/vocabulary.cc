@@ -1,6 +1,6 @@
 #include "stp/schedule/vocabulary.h"
 
-#include "stp/schedule/timing.h"
+#include "stp/schedule/pipeline_state.h"
 
 namespace stp {
 
@@ -16,11 +16,16 @@ Vocabulary vocabulary_of(const Schedule& schedule) {
   return found;
 }
 
-int PassInputs::needed(int rank, const Action& action) const {
-  switch (action.pass) {
-    case Pass::W:
-    case Pass::E:
-      return kNothing;
+PassInputs::PassInputs(const Schedule& schedule)
+    : placement_(schedule.placement), vocabulary_(vocabulary_of(schedule)) {
+  for (int rank = 0; rank < placement_.ranks(); ++rank)
+    for (int chunk = 0; chunk < placement_.chunks(); ++chunk)
+      for (const bool backward : {false, true})
+        hops_.push_back(hop_of(placement_, placement_.stage(rank, chunk), backward));
+}
+
+int PassInputs::needed_of_vocabulary(Pass pass) const {
+  switch (pass) {
     case Pass::S:
       return output();
     case Pass::T:
@@ -30,7 +35,7 @@ int PassInputs::needed(int rank, const Action& action) const {
     case Pass::G:
       return input_gradient();
     default:
-      return hop_of(placement_, rank, action);
+      return kNothing;
   }
 }
 
@@ -40,12 +45,8 @@ int PassInputs::summed_by(int tensor) const {
   return placement_.rank_of(tensor == 0 ? 0 : stages() - 1);
 }
 
-int PassInputs::made(int rank, const Action& action) const {
-  switch (action.pass) {
-    case Pass::W:
-    case Pass::U:
-    case Pass::G:
-      return kNothing;
+int PassInputs::made_of_vocabulary(Pass pass) const {
+  switch (pass) {
     case Pass::E:
       return 0;
     case Pass::S:
@@ -53,11 +54,8 @@ int PassInputs::made(int rank, const Action& action) const {
     case Pass::T:
       return stages();
     default:
-      break;
+      return kNothing;
   }
-  const int next = hop_of(placement_, rank, action) + 1;
-  if (vocabulary_ == Vocabulary::whole) return next;  // behind the last backward nothing waits for it
-  return next == stages() ? output() : next == 2 * stages() ? input_gradient() : next;
 }
 
 }  // namespace stp
