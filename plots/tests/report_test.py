@@ -141,7 +141,7 @@ class ReportTest(FolderTest):
         self.assertIn("What the paper does not say", every.text)
         # What is long is folded, but for the claims that count.
         unfolded = Page(re.sub(r"<details.*</details>", "", source, flags=re.DOTALL))
-        self.assertEqual([len(one) for one in unfolded.tables], [10, 1 + sum(not one.apart for one in evaluated)])
+        self.assertEqual([len(one) for one in unfolded.tables], [len(answers["questions"]), 1 + sum(not one.apart for one in evaluated)])
         self.assertEqual(len({*re.findall(r' id="(.*?)"', source)}), source.count(' id="'))
         # Other experiments have none.
         self.assertEqual(claims.of_experiments([experiment([row()])]), [])
