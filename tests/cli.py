@@ -28,7 +28,10 @@ class Arguments(CommandLine):
     def test_the_table_of_the_docs_is_the_tools(self):
         page = (ROOT / "docs/schedules.md").read_text(encoding="utf-8")
         table = page.split("<!-- table -->\n")[1].split("<!-- end of table -->")[0]
-        self.assertEqual(self.succeed("schedule", "--table", "--pp", 8, "--microbatches", 64).stdout, table)
+        ours, shown = ([line.strip("|").split("|") for line in text.splitlines()]
+                       for text in (self.succeed("schedule", "--table", "--pp", 8, "--microbatches", 64).stdout, table))
+        columns = [ours[0].index(name) for name in shown[0]]
+        self.assertEqual([[row[column] for column in columns] for row in ours], shown)
 
     def test_combinations_are_refused_as_listed(self):
         listed = self.succeed("list", "combinations").stdout
