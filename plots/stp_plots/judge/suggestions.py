@@ -6,9 +6,8 @@ MEASURED = ("llm-a800", "mllm-a800", "cp-dp", "llm-h20", "long-context", "korthi
 NEAR = 0.03  # of the measured best
 DESCRIPTION = (
     "Of rows with the same model, sequence, GPUs and samples of a step: how often the one that is fastest here was the fastest measured, "
-    "or within 3 % of it. All were measured, so all fit; *said not to fit*: our memory says that the fastest does not, and `stp tune` "
-    "would not have named it. The null model takes the most replicas (dp · cp), of these the least tp; of the rows left, which it cannot "
-    "tell apart, each counts in part. Groups with a calibrated row are left out."
+    "or within 3 % of it. *Said not to fit*: our memory says so of the fastest, though it was measured. The null model takes the most "
+    "replicas (dp · cp), of these the least tp; rows that it cannot tell apart count in part. Groups with a calibrated row are left out."
 )
 
 
