@@ -10,7 +10,7 @@
 #
 # Stages, the most valuable first: machine, programs (unpacks the bundle where it is made for this GPU, builds otherwise; says what
 # is missing), tests (kernels first), sanitizer, microbench, speed (acceptance criteria of our kernels), parity, replay (one case),
-# processes (one per GPU, where there are two and mpirun), replays (all cases), torch. Each has a time limit, and all together --limit (540 s); a stage that fails
+# processes (one per GPU, where there are two), replays (all cases), torch. Each has a time limit, and all together --limit (540 s); a stage that fails
 # does not stop the others; one that misses a criterion has not failed. Clocks and power are sampled all the time (clocks.csv), and a line below the table says how many samples
 # of which stage were throttled. Exits with 1 if one failed, 2 for an unknown flag, 77 if there is no GPU.
 # shellcheck disable=SC2317  # the stages are called by name
@@ -250,17 +250,21 @@ stage_parity() {
     "$stp" run parity-gpu --backend cuda --graphs --json "$out/parity-graphs.json"
 }
 
-# Runs a command as two processes. PMIX_MCA_gds: docs/scenarios.md.
-launch() { env PMIX_MCA_gds=hash mpirun --allow-run-as-root --oversubscribe -np 2 "$@"; }
+# Runs a command as two processes that find each other over TCP, as torchrun would.
+launch() {
+  local rank pid pids=() failed=0
+  for rank in 0 1; do
+    WORLD_SIZE=2 RANK=$rank LOCAL_RANK=$rank MASTER_ADDR=127.0.0.1 MASTER_PORT=29517 "$@" &
+    pids+=("$!")
+  done
+  for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
+  return "$failed"
+}
 
 # Ranks that are processes with a GPU each, over NCCL; and nccl-tests' all-reduce for comparison, if it is installed.
 stage_processes() {
   if (($(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l) < 2)); then
     echo "skipped: one GPU"
-    return 77
-  fi
-  if ! have mpirun || ! ldd "$stp" | grep -q libmpi; then
-    echo "skipped: there is no mpirun, or the programs are built without MPI (as the bundle is)"
     return 77
   fi
   local failed=0

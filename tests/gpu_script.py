@@ -29,8 +29,7 @@ case "$*" in
   *query-gpu=name*) cat "$(dirname "$0")/gpus" ;;
 esac
 """
-# Controlled by files beside the bundle: `fail-parity`, `hang-replay`, `fail-rank-1`; says who it is where mpirun made it one
-# of several.
+# Controlled by files beside the bundle: `fail-parity`, `hang-replay`, `fail-rank-1`; says who it is where it is one of several.
 STP = """#!/bin/sh
 echo "$*" >> "$STP_DATA_DIR/stp.log"
 while [ $# -gt 0 ]; do
@@ -38,7 +37,7 @@ while [ $# -gt 0 ]; do
     --version) echo "stp stand-in" ;;
     doctor) if [ -e "$STP_DATA_DIR/no-cublas" ]; then echo "cuda cuBLASLt MISSING"; exit 1; fi ;;
     *-2-gpus)
-      echo "$RANK" >> "$STP_DATA_DIR/$1"
+      echo "$RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT" >> "$STP_DATA_DIR/$1"
       if [ -e "$STP_DATA_DIR/fail-rank-$RANK" ]; then exit 1; fi ;;
     --json) out=$2 ;;
     parity-gpu) if [ -e "$STP_DATA_DIR/fail-parity" ]; then echo "gradient error 3"; exit 1; fi ;;
@@ -47,12 +46,6 @@ while [ $# -gt 0 ]; do
   shift
 done
 if [ -n "$out" ] && [ "${RANK:-0}" = 0 ]; then echo '{"multiprocessors": 132}' > "$out"; fi
-"""
-MPIRUN = """#!/bin/sh
-while [ "$1" != -np ]; do shift; done
-ranks=$2; shift 2; failed=0
-for rank in $(seq 0 $((ranks - 1))); do RANK=$rank "$@" || failed=1; done
-exit $failed
 """
 PROGRAM = """#!/bin/sh
 if [ -e "$STP_DATA_DIR/skip-tests" ]; then echo "[  PASSED  ] 0 tests."; else echo "[  PASSED  ] 3 tests."; fi
@@ -165,17 +158,13 @@ class Script(CommandLine):
         self.bundle()
         self.write(self.path / "gpus", "stand-in\n" * 4)
         out = self.root / "mine"
-        self.write(self.path / "mpirun", MPIRUN)
-        self.stand_ins(ldd="")
-        done = self.run_it("programs", "processes")
-        self.assertIn("built without MPI", self.table(done)["processes"])
-        self.stand_ins(ldd="echo 'libmpi.so.40 => /lib/libmpi.so.40'")
         done = self.run_it("--out", str(out), "programs", "processes")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(self.table(done)["processes"], "passed")
         for scenario in ("parity-2-gpus", "train-2-gpus"):
             self.assertTrue((out / f"{scenario}.json").exists())
-            self.assertEqual((self.root / scenario).read_text(encoding="utf-8").split(), ["0", "1"])
+            self.assertEqual(sorted((self.root / scenario).read_text(encoding="utf-8").splitlines()),
+                             ["0 of 2 at 127.0.0.1:29517", "1 of 2 at 127.0.0.1:29517"])
         # A failure of any rank is one of the stage.
         (self.root / "fail-rank-1").touch()
         done = self.run_it("--out", str(self.root / "failed"), "processes")  # its own folder is named by the second

@@ -72,7 +72,7 @@ class Processes(CommandLine):
     def test_all_read_one_scenario(self):
         for process in 0, 1:
             self.write(changed(RUN, microbatches=4 + 4 * process), f"of-{process}.json")
-        script = f'exec "$0" run {self.folder}/of-$OMPI_COMM_WORLD_RANK.json --backend cpu'
+        script = f'exec "$0" run {self.folder}/of-${{RANK-$OMPI_COMM_WORLD_RANK}}.json --backend cpu'
         done = self.run_stp(launcher=[*MPIRUN, "-np", 2, "sh", "-c", script])
         self.assertEqual(done.returncode, 2)
         self.assertIn("process 1 reads another scenario", done.stderr)

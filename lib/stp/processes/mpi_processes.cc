@@ -31,8 +31,6 @@ constexpr uint64_t kExchanges = 1 << 13, kCalls = 1 << 10;
 constexpr int kTextTag = kExchanges * kCalls;  // beyond the tags of data
 /// The interval of progress reports among working processes.
 constexpr auto kProgressInterval = 20ms;
-/// Deadlines for the exchange of a text: a host's work between runs does not count as progress.
-constexpr int kPatience = 6;
 
 /// Ends this process if MPI waits for the others for longer than `most`.
 class TimeLimit {

@@ -1,14 +1,15 @@
 #include "stp/processes/processes.h"
 
 #include <charconv>
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <stdexcept>
 #include <utility>
 
 #include "stp/base/error.h"
 #include "stp/processes/mpi_processes.h"
+#include "stp/processes/tcp_processes.h"
 
 namespace stp {
 
@@ -69,28 +70,48 @@ std::vector<int> ranks_of_process(int world_size, int index, int count) {
 
 namespace {
 
-/// The number of processes that the launcher reports. It reads torchrun's WORLD_SIZE, too, so that torchrun's
-/// processes do not count as separate runs.
-int launched_processes() {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE", "SLURM_STEP_NUM_TASKS"}) {
-    const char* const text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing here sets any
-    if (text == nullptr) continue;
-    int count = 0;
-    const char* const end = text + std::strlen(text);
-    if (const auto [at, error] = std::from_chars(text, end, count);
-        error != std::errc() || at != end || count < 1)
-      throw InputError("", name, "\"" + std::string(text) + "\" is not a number of processes",
-                       "let the launcher set it, or unset it");
-    return count;
-  }
-  return 1;
+const char* variable(const char* name) {
+  return std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing here sets any
+}
+
+int number_in(const char* name, int least, int most, const char* what) {
+  const std::string text = variable(name);
+  int number = 0;
+  const char* const end = text.data() + text.size();
+  if (const auto [at, error] = std::from_chars(text.data(), end, number);
+      error != std::errc() || at != end || number < least || number > most)
+    throw InputError("", name, "\"" + text + "\" is not " + what, "let the launcher set it, or unset it");
+  return number;
+}
+
+/// Which variable says how many processes the launcher started; null if none does. torchrun's comes last: it
+/// may be left from a shell around mpirun.
+const char* name_of_count() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE", "SLURM_STEP_NUM_TASKS"})
+    if (variable(name) != nullptr) return name;
+  return nullptr;
+}
+
+/// As torchrun tells its processes. Its agent has the port itself, if that variable says so.
+Rendezvous rendezvous(int count) {
+  Rendezvous all{variable("MASTER_ADDR"), number_in("MASTER_PORT", 1, 65534, "a port"), 0, count, 0};
+  const char* const agent = variable("TORCHELASTIC_USE_AGENT_STORE");
+  if (agent != nullptr && std::string(agent) == "True") ++all.port;
+  all.index = number_in("RANK", 0, count - 1, "the number of one of WORLD_SIZE processes, from 0");
+  all.index_on_node =
+      variable("LOCAL_RANK") == nullptr ? all.index : number_in("LOCAL_RANK", 0, all.index, "at most RANK");
+  return all;
 }
 
 }  // namespace
 
 std::unique_ptr<Processes> join_processes(double deadline_s) {
-  const int count = launched_processes();
-  return count == 1 ? std::make_unique<Processes>() : join_by_mpi(count, deadline_s);
+  const char* const name = name_of_count();
+  const int count = name == nullptr ? 1 : number_in(name, 1, INT_MAX, "a number of processes");
+  if (count == 1) return std::make_unique<Processes>();
+  const bool meet = std::string(name) == "WORLD_SIZE" && variable("RANK") != nullptr &&
+                    variable("MASTER_ADDR") != nullptr && variable("MASTER_PORT") != nullptr;
+  return meet ? join_by_tcp(rendezvous(count), deadline_s) : join_by_mpi(count, deadline_s);
 }
 
 }  // namespace stp

@@ -40,8 +40,8 @@ class Exchange {
 };
 
 /// All processes make the same calls in one order, each from one thread. A process that fails ends the others
-/// by abort(). If one dies, its launcher ends the others. Otherwise waits end at a deadline with
-/// std::runtime_error. This class itself is a run of one process.
+/// by abort(). If one dies, its launcher (MPI) or its connection's end (TCP) ends the others. Otherwise waits
+/// end at a deadline with std::runtime_error. This class itself is a run of one process.
 class Processes {
  public:
   Processes() = default;
@@ -90,10 +90,11 @@ int process_of_rank(int rank, int world_size, int count);
 /// The world ranks of process `index`, ascending.
 std::vector<int> ranks_of_process(int world_size, int index, int count);
 
-/// Joins this process to the others of its launcher (mpirun, or srun with PMIx); call it once. A process that
-/// was started alone is a run by itself, without MPI. Waits for the start, the texts and the end of the
-/// others last at most six deadlines without progress anywhere. Throws InputError if several processes were
-/// started that cannot find each other.
+/// Joins this process to the others of its launcher; call it once: over MPI (mpirun, or srun with PMIx), or
+/// over TCP where RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say how (torchrun). A process that was
+/// started alone is a run by itself. Waits for the start, the texts and the end of the others last at most
+/// six deadlines without progress anywhere. Throws InputError if several processes were started that cannot
+/// find each other.
 std::unique_ptr<Processes> join_processes(double deadline_s);
 
 }  // namespace stp

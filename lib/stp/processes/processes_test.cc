@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <numeric>
 
 #include "stp/base/error.h"
@@ -68,6 +69,28 @@ TEST(Processes, ALauncherMustSayHowManyItStarted) {
 // As by torchrun, or by the mpirun of another MPI.
 TEST(Processes, StartedWithoutMpiAreRefused) {
   EXPECT_EXIT(join("WORLD_SIZE", "2"), testing::ExitedWithCode(2), "launcher: started 2 processes, ");
+}
+
+// As torchrun says how they meet; what it says wrongly is named.
+TEST(Processes, StartedWithATaskToMeetAreRefusedWhatTheyCannotFind) {
+  const auto join_as = [](const std::map<const char*, const char*>& told) {
+    for (const auto& [name, value] : told) setenv(name, value, 1);
+    join("WORLD_SIZE", "2");
+  };
+  const char *const host = "127.0.0.1", *const port = "29519";
+  EXPECT_EXIT(join_as({{"RANK", "2"}, {"MASTER_ADDR", host}, {"MASTER_PORT", port}}),
+              testing::ExitedWithCode(2), "RANK: \"2\" is not the number of one of WORLD_SIZE processes");
+  EXPECT_EXIT(join_as({{"RANK", "1"}, {"MASTER_ADDR", host}, {"MASTER_PORT", "x"}}),
+              testing::ExitedWithCode(2), "MASTER_PORT: \"x\" is not a port");
+  EXPECT_EXIT(join_as({{"RANK", "0"}, {"MASTER_ADDR", "192.0.2.1"}, {"MASTER_PORT", port}}),
+              testing::ExitedWithCode(2),
+              "MASTER_PORT: 192.0.2.1:29519 cannot be opened: .*choose a free port");
+  // torchrun's agent may have the port itself.
+  EXPECT_EXIT(join_as({{"RANK", "0"},
+                       {"MASTER_ADDR", "192.0.2.1"},
+                       {"MASTER_PORT", port},
+                       {"TORCHELASTIC_USE_AGENT_STORE", "True"}}),
+              testing::ExitedWithCode(2), "192.0.2.1:29520");
 }
 
 }  // namespace

@@ -10,6 +10,9 @@
 
 namespace stp {
 
+/// Deadlines for what processes do between runs, which does not count as progress: start, texts, end.
+inline constexpr int kPatience = 6;
+
 /// This process's progress, and what it knows of the others'.
 struct Progress {
   std::atomic<uint64_t> done{0};       // pieces of work done by this process
