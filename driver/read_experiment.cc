@@ -211,19 +211,10 @@ Experiment::Run read_run(JsonInput& input, const Changes& changes) {
   Experiment::Run run{};
   run.model_data = read_named_data(input, "model", "models", changes);
   run.model = read_model(*run.model_data.content, run.model_data.path);
-  if (run.model.family != Family::qwen2)
-    throw input.error("model", run.model.name + " is a megatron-gpt, and runs have the units of qwen2 alone",
-                      "use a model of model_type qwen2, or simulate");
-  const ModelVariant trained{.biases = run.model.biases() == Biases::none ? Biases::none : Biases::qkv,
-                             .tied = run.model.variant.tied};
-  ModelVariant variant = run.model.variant;
-  variant.biases = run.model.biases();
-  if (variant != trained)
+  if (run.model.variant.rotary_share < 1 || run.model.variant.dropout > 0)
     throw input.error("model",
-                      run.model.name +
-                          " differs from qwen2 in its norm, activation, or biases that are not "
-                          "none or qkv",
-                      "use a qwen2 without these fields, or simulate");
+                      run.model.name + " has a dropout or a partial_rotary_factor, which runs do not have",
+                      "use a model without these fields, or simulate");
   run.seq = input.integer("seq", 1, 1 << 24);
   check_window(input, run.model_data, run.seq);
   run.vision_tokens = read_vision_tokens(input, run.model, run.seq);

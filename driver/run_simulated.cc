@@ -272,7 +272,7 @@ std::vector<int> layers_for(const Experiment& experiment, const Schedule& schedu
   refuse("microbatch_costs", !experiment.microbatch_costs.empty());
   refuse("layer_costs", !experiment.layer_costs.empty());
   refuse("a vision encoder", has_encoder(experiment));
-  refuse("tied embeddings", experiment.hardware && experiment.hardware->model.tied());
+  refuse("tied embeddings", model_of(experiment) != nullptr && model_of(experiment)->tied());
   refuse("post_validation", experiment.strategy.post_validation);
   std::vector<int> layers = layers_by_rule(experiment, placement.depth());
   layers.reserve(2 * layers.size());

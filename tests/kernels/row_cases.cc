@@ -1,4 +1,4 @@
-// Norm, bias sums, SwiGLU, embedding, cross-entropy: kernels on rows.
+// Norms, biases and their sums, activations, embedding, cross-entropy: kernels on rows.
 #include "kernels/kernel_cases.h"
 #include "support/effort.h"
 
@@ -56,6 +56,57 @@ KERNEL_CASE(RmsNormBackward) {
                        kernel::RmsNormBackward{on.t[0], on.t[1], on.t[2], on.t[3], 1, {}, on.t[0], on.t[4]});
                  });
   }
+}
+
+KERNEL_CASE(LayerNorm) {
+  for (const auto& [rows, columns] : sizes(machine_->large()))
+    for (const bool with_bias : {false, true}) {
+      const auto forward =
+          expect_exact({in(rows, columns), in(1, columns), in(1, columns), out(rows, columns),
+                        out(rows, 2, Kind::statistics)},
+                       [&](const On& on) {
+                         on.kernels.issue(on.stream, kernel::LayerNormForward{on.t[0], on.t[1],
+                                                                              with_bias ? on.t[2] : Tensor{},
+                                                                              0.5, on.t[3], on.t[4]});
+                       });
+      Operand statistics{rows, 2, Kind::statistics, Role::in, forward[4]};
+      for (double& value : statistics.values) value = rounded(value, Kind::statistics);
+      const Operand x{rows, columns, Kind::x, Role::in, forward[0]};
+      for (const bool residual : {false, true})
+        expect_exact({in_out(rows, columns), x, in(1, columns), statistics, in(rows, columns),
+                      in_out(1, columns, Kind::statistics), in_out(1, columns, Kind::statistics)},
+                     [&](const On& on) {  // in place
+                       on.kernels.issue(on.stream,
+                                        kernel::LayerNormBackward{on.t[0], on.t[1], on.t[2], on.t[3], 0.5,
+                                                                  residual ? on.t[4] : Tensor{}, on.t[0],
+                                                                  on.t[5], with_bias ? on.t[6] : Tensor{}});
+                     });
+    }
+}
+
+KERNEL_CASE(AddBias) {
+  for (const auto& [rows, columns] : sizes(machine_->large()))
+    expect_exact({in(1, columns), in_out(rows, columns)}, [&](const On& on) {
+      on.kernels.issue(on.stream, kernel::AddBias{0.25, on.t[0], on.t[1]});
+    });
+}
+
+KERNEL_CASE(Activations) {
+  for (const auto& [rows, columns] : sizes(machine_->large()))
+    for (const auto function :
+         {kernel::Pointwise::gelu, kernel::Pointwise::gelu_tanh, kernel::Pointwise::squared_relu}) {
+      Operand x = in(rows, columns);
+      if (rows > 1) {  // far out
+        x.values[0] = 120;
+        x.values[1] = -120;
+      }
+      expect_exact({x, out(rows, columns)}, [&](const On& on) {
+        on.kernels.issue(on.stream, kernel::ActivationForward{function, on.t[0], on.t[1]});
+      });
+      expect_exact({x, in(rows, columns), out(rows, columns)}, [&](const On& on) {
+        on.kernels.issue(on.stream, kernel::ActivationBackward{function, on.t[0], on.t[1], on.t[2]});
+      });
+    }
 }
 
 KERNEL_CASE(AddColumnSums) {

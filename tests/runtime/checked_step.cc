@@ -42,12 +42,14 @@ Traffic declared_traffic(const Program& program, int rank, const ModelConfig& mo
 }
 
 // Elements of the parameters of a rank, in as many shares as replicas have their own: layers, and the tables
-// and the last norm where they are. Each parameter begins at a multiple of 128; a chunk's shares are alike.
+// and the last norm where they are; tied tables in buckets of their own. Each parameter begins at a multiple
+// of 128; a chunk's shares are alike.
 double declared_parameters(const Program& program, int rank, const ModelConfig& model, int tp, int shares) {
   const auto of = [&](Unit unit) {
     int64_t elements = 0;
     for (const Parameter& parameter : unit_parameters(model, unit))
-      elements += (parameter.local_rows(tp) * parameter.columns(tp) + 127) / 128 * 128;
+      if (!(model.tied() && parameter.parts[0].name == "embedding.weight"))
+        elements += (parameter.local_rows(tp) * parameter.columns(tp) + 127) / 128 * 128;
     return elements;
   };
   int64_t sum = 0;
@@ -57,6 +59,9 @@ double declared_parameters(const Program& program, int rank, const ModelConfig& 
   };
   for (int chunk = 0; chunk < program.schedule.chunks(); ++chunk) {
     const int stage = program.schedule.placement.stage(rank, chunk);
+    for (const bool end :
+         {program.schedule.placement.is_first(stage), program.schedule.placement.is_last(stage)})
+      if (end && model.tied()) add((int64_t{model.vocab} / tp * model.hidden + 127) / 128 * 128);
     for (const Bucket& bucket : program.buckets(stage)) {
       int64_t elements = 0;
       for (const UnitOfChunk& unit : bucket.units) elements += of(unit.unit);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "stp/base/json_input.h"
+#include "stp/model/hugging_face_names.h"
 #include "support/folder.h"
 #include "support/refusal.h"
 #include "support/training.h"
@@ -70,6 +71,35 @@ TEST_F(Checkpoints, TrainingGoesOnOnOtherRanks) {
   expect_the_same(run_on({.tp = 4, .pp = 2}, "zb-h1", DType::f64, {.sequence_parallel = true}));
   expect_the_same(run_on({.tp = 1, .dp = 2, .pp = 2}, "stp", DType::f64, {.zero = true}));
   expect_the_same(run_on({.tp = 1, .pp = 4}, "1f1b", DType::f64, {.recompute = {.layer = true}}));
+}
+
+// GPT-2's tensors are transposed, and q, k and v are one; with q/k norms, Qwen3's.
+TEST_F(Checkpoints, OtherModelsGoOnOnOtherRanks) {
+  for (const Variant& model : of_other_models()) {
+    const auto run_of = [&](const RankGrid& grid, const std::string& schedule, bool zero) {
+      const Variant variant{.zero = zero, .model = model.model, .positions = model.positions};
+      Training training = small_training(kLayers, DType::f64, grid);
+      training.model.head_dim = 2;  // as GPT-2, whose heads fill the hidden size
+      training.model.kv_heads = 8;
+      divide_samples(training, variant);
+      return std::make_unique<OnCpu>(training, program_of(schedule, grid, 4 / grid.dp, kLayers, variant));
+    };
+    const auto run = run_of({.tp = 2, .pp = 2}, "stp", false),
+               other = run_of({.dp = 2, .pp = 2}, "1f1b", true);
+    const std::string lack = refusal([&] { check_hugging_face_has(run->training.model, "--save"); });
+    EXPECT_EQ(lack == "", model.positions > 0
+                              ? model.model.norm == std::nullopt
+                              : model.model.query_key_norm && model.model.biases == Biases::none)
+        << lack;
+    if (!lack.empty()) continue;
+    run->step(1);
+    std::filesystem::remove_all(folder_ + "/step-1");
+    save(*run, 1);
+    resume(*other);
+    const double loss = run->step(2).loss;
+    EXPECT_NEAR(other->step(2).loss, loss, 1e-10 * loss);
+    EXPECT_LE(gradient_error(other->trainer.weights(), run->trainer.weights()), 1e-10);
+  }
 }
 
 // Another's model has no training.json.

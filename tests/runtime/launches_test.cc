@@ -137,6 +137,15 @@ std::vector<LaunchCase> cases() {
                       .context_parallel = cp,
                       .overlapped = 2}});
   all.push_back({"1f1b", 2, {.vision_layers = 2}});
+  for (const Variant& model : of_other_models())
+    for (const int overlapped : {1, 2})
+      for (Variant variant : {Variant{}, {.recompute = kRecomputes[6].choice}}) {
+        variant.model = model.model;
+        variant.positions = model.positions;
+        variant.sequence_parallel = overlapped > 1;
+        variant.overlapped = overlapped;
+        all.push_back({"stp", 2, variant});
+      }
   return all;
 }
 

@@ -388,6 +388,27 @@ TEST(Parity, ModelsWithoutBiases) {
   expect_step({"stp", 2, 1, 2, 4}, DType::bf16, {.model = kWithoutBiases});
 }
 
+// Each model meets every kind of option, and every option some of the models.
+TEST(Parity, OtherModels) {
+  std::vector<Variant> variants{
+      {}, {.release = Release::released, .zero = true}, {.halves = true}, {.offload = 0.6}};
+  for (const auto& more : {sharded_or_recomputed(), context_parallel(0), with_overlap()})
+    for (const Variant& variant : more)
+      if (variant.context_parallel < 4) variants.push_back(variant);
+  const char* const schedules[] = {"stp", "zb-v", "1f1b-i"};
+  size_t next = 0;
+  for (const Variant& model : of_other_models())
+    for (size_t i = next++ % 3; i < variants.size(); i += 3) {
+      Variant variant = variants[i];
+      variant.model = model.model;
+      variant.positions = model.positions;
+      expect_step({schedules[i % std::size(schedules)],
+                   std::max(variant.sequence_parallel || i % 2 == 0 ? 2 : 1, variant.overlapped),
+                   variant.zero ? 2 : 1, 2, 4},
+                  DType::f64, variant);
+    }
+}
+
 // First and last stage are on two ranks, on one, and in one chunk.
 const ModelVariant kTied{.biases = Biases::none, .tied = true};
 TEST(Parity, TiedHeads) {
@@ -398,9 +419,11 @@ TEST(Parity, TiedHeads) {
         expect_step({schedule, tp, 2, pp, 4}, DType::f32, {.sequence_parallel = tp > 1, .model = kTied});
         expect_step({schedule, tp, 1, pp, 4}, DType::f64,
                     {.recompute = {.layer = true}, .context_parallel = 2, .model = kTied});
+        expect_step({schedule, tp, 3, pp, 4}, DType::f64, {.zero = true, .model = kTied});
       }
   expect_step({"1f1b-i", 2, 2, 2, 4}, DType::f64, {.vision_layers = 2, .model = kTied});
-  expect_step({"1f1b", 2, 2, 2, 4}, DType::f64, {.bucket_size = 1, .model = kTied});
+  for (const bool zero : {false, true})
+    expect_step({"1f1b", 2, 2, 2, 4}, DType::f64, {.zero = zero, .bucket_size = 1, .model = kTied});
   expect_step({"1f1b", 2, 1, 2, 4}, DType::bf16, {.model = kTied});
 }
 
@@ -408,7 +431,11 @@ TEST(Training, WeightsFollowTheReference) {
   expect_weights_follow("stp", 2, {});
   expect_weights_follow("stp", 2, {.model = kWithoutBiases});
   for (const char* schedule : {"stp", "1f1b-i"})
-    for (const int dp : {1, 2}) expect_weights_follow(schedule, dp, {.model = kTied});
+    for (const int dp : {1, 2})
+      for (const bool zero : {false, true})
+        expect_weights_follow(schedule, dp, {.zero = zero && dp > 1, .model = kTied});
+  for (const Variant& model : of_other_models())
+    expect_weights_follow("stp", 2, {.zero = true, .model = model.model, .positions = model.positions});
 }
 
 TEST(Training, WeightsOfAVisionEncoderFollowTheReference) {

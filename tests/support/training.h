@@ -82,6 +82,7 @@ struct Variant {
   int vision_layers = 0;
   double bucket_size = 0;  // in units, of the first chunk; 0: there is one
   ModelVariant model = {};
+  int positions = 0;  // learned: of a gpt
 };
 /// Braids in another order than the static one, as times may ask for.
 inline std::vector<Variant> with_other_braids() {
@@ -191,7 +192,24 @@ inline std::string to_string(const Variant& variant) {
                                     std::to_string(variant.offload_chunks)
                               : "") +
          (variant.bucket_size > 0 ? " bucket size " + std::to_string(variant.bucket_size) : "") +
-         (variant.model == ModelVariant{} ? "" : " a variant of the model");
+         (variant.model == ModelVariant{} ? "" : " a variant of the model") +
+         (variant.positions > 0 ? " with positions" : "");
+}
+
+/// Other models than Qwen2: GPTs, norms of q and k, and what a layer may have else.
+inline std::vector<Variant> of_other_models() {
+  std::vector<Variant> all;
+  for (const Activation activation : {Activation::gelu, Activation::gelu_tanh})
+    all.push_back({.model = {.activation = activation}, .positions = 32});
+  all.push_back(
+      {.model = {.norm = Norm::layer_without_bias, .biases = Biases::none, .tied = false}, .positions = 32});
+  all.push_back({.model = {.biases = Biases::none, .query_key_norm = true}});  // Qwen3
+  all.push_back({.model = {.biases = Biases::all, .query_key_norm = true}});
+  all.push_back({.model = {.norm = Norm::layer, .biases = Biases::all}});
+  all.push_back({.model = {.norm = Norm::layer_without_bias,  // Nemotron, but for all of the rotary embedding
+                           .activation = Activation::squared_relu,
+                           .biases = Biases::none}});
+  return all;
 }
 
 /// Buckets of one unit and of two, with what users combine them with; for two or more replicas.
@@ -262,7 +280,7 @@ inline Program execution_program(Schedule schedule, std::vector<int> layers, int
                 .data_parallel = dp * variant.context_parallel > 1,
                 .buckets = bucket_rule(variant),
                 .embedding = true,
-                .tied = variant.model.tied.value_or(false),
+                .tied = variant.model.tied.value_or(variant.positions > 0),
                 .vision_layers = variant.vision_layers});
 }
 
@@ -291,6 +309,8 @@ inline std::vector<Variant> post_validated() {
 /// encoder that stands before its model; and as many heads of keys as are exchanged.
 inline void divide_samples(Training& training, const Variant& variant) {
   training.model.variant = variant.model;
+  training.model.positions = variant.positions;
+  if (variant.positions > 0) training.model.family = Family::gpt;
   if (variant.cp_method == CpMethod::all_to_all && training.grid.tp * training.grid.cp > 4)
     training.model.kv_heads = 8;
   if (variant.vision_layers > 0) {

@@ -45,7 +45,8 @@ std::string last_step_in(const std::string& folder) {
 // What a file of Hugging Face's may have beside parameters: constants of old versions' modules, and a tied
 // head.
 bool may_be_beside(const std::string& name, const ModelConfig& model) {
-  return name.ends_with(".rotary_emb.inv_freq") || (model.tied() && name == "lm_head.weight");
+  return name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.bias") ||
+         name.ends_with(".attn.masked_bias") || (model.tied() && name == "lm_head.weight");
 }
 
 void write_json(const fs::path& path, const json& value) {
@@ -86,14 +87,14 @@ void write_tensors(const fs::path& folder, const std::string& stem, DType type,
 
 std::string checkpoint_name(int updates) { return kStep + std::to_string(updates); }
 
-Checkpoint::Checkpoint(const std::string& folder, const ModelConfig& model) {
+Checkpoint::Checkpoint(const std::string& folder, const ModelConfig& model) : of_(model) {
   check_hugging_face_has(model, "--resume");
   std::error_code ignored;
   if (!fs::is_directory(folder, ignored))
     throw InputError(folder, "--resume", "is not a folder", "name a checkpoint's");
   const std::string last = last_step_in(folder);
   model_ = read_tensors(last, "model");
-  check(model_, model, {""});
+  check(model_, {""});
   const fs::path progress = fs::path(last) / kProgress;
   if (!fs::exists(progress, ignored)) return;
   JsonInput input = JsonInput::of_file(progress);
@@ -105,7 +106,7 @@ Checkpoint::Checkpoint(const std::string& folder, const ModelConfig& model) {
   has_masters_ = std::ranges::any_of(optimizer_.file_of,
                                      [](const auto& each) { return each.first.starts_with("master."); });
   if (has_masters_) prefixes.emplace_back("master.");
-  check(optimizer_, model, prefixes);
+  check(optimizer_, prefixes);
 }
 
 Checkpoint::Tensors Checkpoint::read_tensors(const std::string& folder, const std::string& stem) {
@@ -142,39 +143,48 @@ Checkpoint::Tensors Checkpoint::read_tensors(const std::string& folder, const st
   return tensors;
 }
 
-void Checkpoint::check(const Tensors& tensors, const ModelConfig& model,
-                       const std::vector<std::string>& prefixes) {
+void Checkpoint::check(const Tensors& tensors, const std::vector<std::string>& prefixes) const {
   std::set<std::string> known;
-  for (const auto& [parameter, part] : model_parameters(model))
+  for (const auto& [parameter, part] : model_parameters(of_))
     for (const std::string& prefix : prefixes) {
-      const std::string name = prefix + hugging_face_name(parameter);
+      const HuggingFaceTensor tensor = hugging_face_tensor(of_, parameter, part);
+      const std::string name = prefix + tensor.name;
       const auto found = tensors.file_of.find(name);
       if (found == tensors.file_of.end())
-        throw InputError(tensors.path, name, "is missing, which " + model.name + " has",
+        throw InputError(tensors.path, name, "is missing, which " + of_.name + " has",
                          "use the scenario with this checkpoint's own model");
       const SafetensorsFile& file = tensors.files[found->second];
-      const std::vector<int64_t> shape =
-          part.columns == 1 ? std::vector{part.rows} : std::vector{part.rows, part.columns};
-      if (const std::vector<int64_t>& stored = file.tensors().at(name).shape; stored != shape)
-        throw InputError(file.path(), name + ".shape",
-                         "is " + json(stored).dump() + ", but " + model.name + " has " + json(shape).dump(),
-                         "use the scenario with this checkpoint's own model");
+      if (const std::vector<int64_t>& stored = file.tensors().at(name).shape; stored != tensor.shape())
+        throw InputError(
+            file.path(), name + ".shape",
+            "is " + json(stored).dump() + ", but " + of_.name + " has " + json(tensor.shape()).dump(),
+            "use the scenario with this checkpoint's own model");
       known.insert(name);
     }
   for (const auto& [name, file] : tensors.file_of)
-    if (!known.contains(name) && !may_be_beside(name, model))
-      throw InputError(tensors.files[file].path(), name, "is no tensor of " + model.name,
+    if (!known.contains(name) && !may_be_beside(name, of_))
+      throw InputError(tensors.files[file].path(), name, "is no tensor of " + of_.name,
                        "use the scenario with this checkpoint's own model");
 }
 
-void Checkpoint::read(const Tensors& tensors, const std::string& prefix, MatrixShard& shard) {
-  const std::string name = prefix + hugging_face_name(shard.name);
+void Checkpoint::read(const Tensors& tensors, const std::string& prefix, MatrixShard& shard) const {
+  const ParameterPart part{shard.name, shard.all_rows, shard.all_columns, Split::none};
+  const HuggingFaceTensor tensor = hugging_face_tensor(of_, shard.name, part);
+  const std::string name = prefix + tensor.name;
   const SafetensorsFile& file = tensors.files[tensors.file_of.at(name)];
   const std::span<double> values(shard.values);
+  if (tensor.transposed) {
+    std::vector<double> column(static_cast<size_t>(shard.rows));
+    for (int64_t i = 0; i < shard.columns; ++i) {
+      file.read(name, tensor.at(shard.first_row, shard.first_column + i), column);
+      for (int64_t row = 0; row < shard.rows; ++row) values[row * shard.columns + i] = column[row];
+    }
+    return;
+  }
   if (shard.columns == shard.all_columns)  // the rows lie one after the other
-    return file.read(name, shard.first_row * shard.columns, values);
+    return file.read(name, tensor.at(shard.first_row, 0), values);
   for (int64_t row = 0; row < shard.rows; ++row)
-    file.read(name, (shard.first_row + row) * shard.all_columns + shard.first_column,
+    file.read(name, tensor.at(shard.first_row + row, shard.first_column),
               values.subspan(row * shard.columns, shard.columns));
 }
 
@@ -192,11 +202,21 @@ void write_checkpoint(Trainer& trainer, const Training& training, const Training
   const std::map<std::string, ParameterPart> parts = model_parameters(training.model);
   std::vector<NamedTensor> tensors;
   const auto add = [&](const std::string& prefix, Matrices&& matrices) {
+    std::map<std::string, size_t> of_name;  // several parameters may be in one
     for (auto& [name, values] : matrices) {
       const ParameterPart& part = parts.at(name);
-      tensors.push_back({prefix + hugging_face_name(name),
-                         part.columns == 1 ? std::vector{part.rows} : std::vector{part.rows, part.columns},
-                         std::move(values)});
+      const HuggingFaceTensor to = hugging_face_tensor(training.model, name, part);
+      const auto [at, added] = of_name.try_emplace(prefix + to.name, tensors.size());
+      if (added) tensors.push_back({at->first, to.shape(), {}});
+      std::vector<double>& all = tensors[at->second].values;
+      if (!to.transposed && to.rows == part.rows) {
+        all = std::move(values);
+        continue;
+      }
+      all.resize(static_cast<size_t>(to.rows * to.columns));
+      for (int64_t row = 0; row < part.rows; ++row)
+        for (int64_t column = 0; column < part.columns; ++column)
+          all[to.at(row, column)] = values[row * part.columns + column];
     }
   };
   add("", trainer.weights());

@@ -25,7 +25,7 @@ class Checkpoint {
  public:
   /// `folder`: a checkpoint, or a folder with checkpoints "step-…", of which it takes the last. Reads what
   /// lies where, but no values. Throws InputError that names file and tensor for what is wrong, missing, or
-  /// not of `model`.
+  /// not of `model`, which must outlive this.
   Checkpoint(const std::string& folder, const ModelConfig& model);
 
   [[nodiscard]] TrainingProgress progress() const { return progress_; }
@@ -40,10 +40,10 @@ class Checkpoint {
     std::map<std::string, size_t> file_of;
   };
   static Tensors read_tensors(const std::string& folder, const std::string& stem);
-  static void check(const Tensors& tensors, const ModelConfig& model,
-                    const std::vector<std::string>& prefixes);
-  static void read(const Tensors& tensors, const std::string& prefix, MatrixShard& shard);
+  void check(const Tensors& tensors, const std::vector<std::string>& prefixes) const;
+  void read(const Tensors& tensors, const std::string& prefix, MatrixShard& shard) const;
 
+  const ModelConfig& of_;
   Tensors model_, optimizer_;
   bool has_masters_ = false;
   TrainingProgress progress_;

@@ -185,6 +185,14 @@ TYPED_TEST(CpuKernels, LayerNorm) {
                    kernel::LayerNormBackward{in_place, tx, tg, ts, 0.25, Tensor{}, in_place, again, biases});
     this->expect_near(in_place, dx, 100);
     this->expect_near(again, gain_gradient, 10);
+    this->k_.issue(this->s_, kernel::LayerNormForward{tx, tg, Tensor{}, 1e-3, ty, ts});
+    for (size_t i = 0; i < y.size(); ++i) y[i] -= bias[i % columns];
+    this->expect_near(ty, y, 10);
+    const Tensor plain = this->put(rows, columns, dy), sums = this->put_sums(1, columns, before);
+    this->k_.issue(this->s_,
+                   kernel::LayerNormBackward{plain, tx, tg, ts, 0, Tensor{}, plain, sums, Tensor{}});
+    this->expect_near(plain, dx, 100);
+    this->expect_near(sums, gain_gradient, 10);
   }
 }
 
@@ -200,25 +208,34 @@ double plain_gelu(double x) {
   return x * (0.5 + sum / std::sqrt(2 * std::acos(-1.0)));
 }
 
-TYPED_TEST(CpuKernels, Gelu) {
-  Values x = this->random(33), dy = this->random(33);
-  x[0] = 0;
-  x[1] = this->rounded(30);
-  x[2] = this->rounded(-30);
-  Values out(33), dx(33);
-  for (int i = 0; i < 33; ++i) {
-    out[i] = plain_gelu(x[i]);
-    const double h = 1e-4;  // of fourth order
-    dx[i] = dy[i] *
-            (8 * (plain_gelu(x[i] + h) - plain_gelu(x[i] - h)) - plain_gelu(x[i] + 2 * h) +
-             plain_gelu(x[i] - 2 * h)) /
-            (12 * h);
+// By the logistic function, as 1 + tanh(z) = 2 / (1 + exp(−2z)).
+double plain_gelu_tanh(double x) {
+  return x / (1 + std::exp(-2 * std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
+}
+
+TYPED_TEST(CpuKernels, Activations) {
+  const std::pair<kernel::Pointwise, double (*)(double)> functions[] = {
+      {kernel::Pointwise::gelu, plain_gelu},
+      {kernel::Pointwise::gelu_tanh, plain_gelu_tanh},
+      {kernel::Pointwise::squared_relu, [](double x) { return x * std::max(x, 0.0); }}};
+  for (const auto& [function, plain] : functions) {
+    Values x = this->random(33), dy = this->random(33);
+    x[0] = function == kernel::Pointwise::squared_relu ? 1 : 0;  // whose derivative has a corner there
+    x[1] = this->rounded(30);
+    x[2] = this->rounded(-30);
+    Values out(33), dx(33);
+    for (int i = 0; i < 33; ++i) {
+      out[i] = plain(x[i]);
+      const double h = 1e-4;  // of fourth order
+      dx[i] = dy[i] * (8 * (plain(x[i] + h) - plain(x[i] - h)) - plain(x[i] + 2 * h) + plain(x[i] - 2 * h)) /
+              (12 * h);
+    }
+    const Tensor tx = this->put(3, 11, x), tout = this->fresh(3, 11), tdx = this->fresh(3, 11);
+    this->k_.issue(this->s_, kernel::ActivationForward{function, tx, tout});
+    this->expect_near(tout, out);
+    this->k_.issue(this->s_, kernel::ActivationBackward{function, tx, this->put(3, 11, dy), tdx});
+    this->expect_near(tdx, dx, 10);
   }
-  const Tensor tx = this->put(3, 11, x), tout = this->fresh(3, 11), tdx = this->fresh(3, 11);
-  this->k_.issue(this->s_, kernel::GeluForward{tx, tout});
-  this->expect_near(tout, out);
-  this->k_.issue(this->s_, kernel::GeluBackward{tx, this->put(3, 11, dy), tdx});
-  this->expect_near(tdx, dx, 10);
 }
 
 TYPED_TEST(CpuKernels, BiasesAreAdded) {

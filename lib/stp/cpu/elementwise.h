@@ -133,7 +133,8 @@ void compute(const kernel::RmsNormBackward& k) {
 template <typename T>
 void compute(const kernel::LayerNormForward& k) {
   const int64_t columns = k.x.columns;
-  const In<T> all(k.x), gain(k.gain), bias(k.bias);
+  const In<T> all(k.x), gain(k.gain);
+  const InIfAny<T> bias(k.bias);
   const Out<T> out(k.y);
   T* const statistics = data<T>(k.statistics);
   for (int64_t row = 0; row < k.x.rows; ++row) {
@@ -148,7 +149,8 @@ void compute(const kernel::LayerNormForward& k) {
                             static_cast<double>(columns);
     const T m = statistics[2 * row] = static_cast<T>(mean);
     const T r = statistics[2 * row + 1] = static_cast<T>(1 / std::sqrt(variance + k.epsilon));
-    for (int64_t i = 0; i < columns; ++i) y[i] = (x[i] - m) * r * gain[i] + bias[i];
+    for (int64_t i = 0; i < columns; ++i)
+      y[i] = (x[i] - m) * r * gain[i] + (bias == nullptr ? T{0} : bias[i]);
   }
 }
 
@@ -159,7 +161,8 @@ void compute(const kernel::LayerNormBackward& k) {
   const InIfAny<T> residual(k.residual);
   const Out<T> out(k.dx);
   const T* const statistics = data<T>(k.statistics);
-  T *const gain_gradient = data<T>(k.gain_gradient), *const bias_gradient = data<T>(k.bias_gradient);
+  T* const gain_gradient = data<T>(k.gain_gradient);
+  T* const bias_gradient = k.bias_gradient ? data<T>(k.bias_gradient) : nullptr;
   const T factor = static_cast<T>(k.residual_factor);
   for (int64_t row = 0; row < k.x.rows; ++row) {
     const T *dy = all_dy + row * columns, *x = all_x + row * columns;
@@ -173,7 +176,7 @@ void compute(const kernel::LayerNormBackward& k) {
     for (int64_t i = 0; i < columns; ++i) {
       const T normed = (x[i] - m) * r, g = dy[i];
       gain_gradient[i] += g * normed;
-      bias_gradient[i] += g;
+      if (bias_gradient != nullptr) bias_gradient[i] += g;
       dx[i] = r * (g * gain[i] - shift - normed * pull);
     }
     if (residual == nullptr) continue;
@@ -187,22 +190,73 @@ T normal_distribution(T x) {
   return (T{1} + std::erf(x * static_cast<T>(std::numbers::sqrt2 / 2))) / T{2};
 }
 
-template <typename T>
-void compute(const kernel::GeluForward& k) {
-  const In<T> x(k.x);
-  const Out<T> out(k.out);
-  for (int64_t i = 0; i < k.x.elements(); ++i) out[i] = x[i] * normal_distribution(x[i]);
+// The functions of kernel::Pointwise, and their derivatives.
+struct Gelu {
+  template <typename T>
+  static T value(T x) {
+    return x * normal_distribution(x);
+  }
+  template <typename T>
+  static T derivative(T x) {
+    constexpr T kDensityAtZero = static_cast<T>(std::numbers::inv_sqrtpi / std::numbers::sqrt2);
+    return normal_distribution(x) + x * (kDensityAtZero * exponential(-x * x / T{2}));
+  }
+};
+struct GeluTanh {
+  static constexpr double kScale = std::numbers::sqrt2 * std::numbers::inv_sqrtpi, kCubic = 0.044715;
+  template <typename T>
+  static T tanh_of(T x) {
+    return std::tanh(static_cast<T>(kScale) * (x + static_cast<T>(kCubic) * x * x * x));
+  }
+  template <typename T>
+  static T value(T x) {
+    return x / T{2} * (T{1} + tanh_of(x));
+  }
+  template <typename T>
+  static T derivative(T x) {
+    const T t = tanh_of(x), inner = static_cast<T>(kScale) * (T{1} + static_cast<T>(3 * kCubic) * x * x);
+    return (T{1} + t) / T{2} + x / T{2} * (T{1} - t * t) * inner;
+  }
+};
+struct SquaredRelu {
+  template <typename T>
+  static T value(T x) {
+    return x > T{0} ? x * x : T{0};
+  }
+  template <typename T>
+  static T derivative(T x) {
+    return x > T{0} ? T{2} * x : T{0};
+  }
+};
+
+template <typename Work>
+void with_function(kernel::Pointwise function, Work work) {
+  switch (function) {
+    case kernel::Pointwise::gelu:
+      return work(Gelu{});
+    case kernel::Pointwise::gelu_tanh:
+      return work(GeluTanh{});
+    case kernel::Pointwise::squared_relu:
+      return work(SquaredRelu{});
+  }
 }
 
 template <typename T>
-void compute(const kernel::GeluBackward& k) {
-  constexpr T kDensityAtZero = static_cast<T>(std::numbers::inv_sqrtpi / std::numbers::sqrt2);
+void compute(const kernel::ActivationForward& k) {
+  const In<T> x(k.x);
+  const Out<T> out(k.out);
+  with_function(k.function, [&](auto function) {
+    for (int64_t i = 0; i < k.x.elements(); ++i) out[i] = function.value(x[i]);
+  });
+}
+
+template <typename T>
+void compute(const kernel::ActivationBackward& k) {
   const In<T> x(k.x), gradient(k.out_gradient);
   const Out<T> x_gradient(k.x_gradient);
-  for (int64_t i = 0; i < k.x.elements(); ++i) {
-    const T density = kDensityAtZero * exponential(-x[i] * x[i] / T{2});
-    x_gradient[i] = gradient[i] * (normal_distribution(x[i]) + x[i] * density);
-  }
+  with_function(k.function, [&](auto function) {
+    for (int64_t i = 0; i < k.x.elements(); ++i) x_gradient[i] = gradient[i] * function.derivative(x[i]);
+  });
 }
 
 /// Cosines and sines of the rotary angles: each is seq × half.

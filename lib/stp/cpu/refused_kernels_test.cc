@@ -81,7 +81,7 @@ TEST_F(RefusedKernels, RmsNorm) {
   expect_refused(backward(y_, none_, y_, column_), "gradient");
 }
 
-TEST_F(RefusedKernels, OfVisionEncoders) {
+TEST_F(RefusedKernels, LayerNormAndActivations) {
   expect_refused(kernel::LayerNormForward{x_, row_, row_, 0, y_, column_}, "the statistics is 6 x 1");
   expect_refused(kernel::LayerNormForward{x_, row_, column_, 0, y_, pair_}, "bias");
   const auto backward = [&](const Tensor& residual, const Tensor& dx, const Tensor& sums) {
@@ -90,8 +90,8 @@ TEST_F(RefusedKernels, OfVisionEncoders) {
   expect_refused(backward(tall_, y_, row_), "residual");
   expect_refused(backward(none_, double_, row_), "dx");
   expect_refused(backward(none_, y_, column_), "gradient");
-  expect_refused(kernel::GeluForward{x_, tall_}, "out");
-  expect_refused(kernel::GeluBackward{x_, y_, tall_}, "x's gradient");
+  expect_refused(kernel::ActivationForward{kernel::Pointwise::gelu, x_, tall_}, "out");
+  expect_refused(kernel::ActivationBackward{kernel::Pointwise::gelu, x_, y_, tall_}, "x's gradient");
   expect_refused(kernel::AddBias{1, column_, x_}, "bias");
   AttentionShape ring = kShape;
   ring.cp = 2;

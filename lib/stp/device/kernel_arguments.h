@@ -37,8 +37,6 @@ struct GemmShape {
 
 namespace kernel {
 
-// Whole tensors.
-
 struct Fill {
   static constexpr auto name = "fill";
   TensorView tensor;
@@ -169,34 +167,32 @@ struct RmsNormBackward {
   }
 };
 
-/// LayerNorm: y = (x − mean) · rstd · gain + bias, rstd = 1/√(variance + epsilon). `statistics` (of S) has
-/// rows of mean and rstd.
+/// LayerNorm: y = (x − mean) · rstd · gain + bias, rstd = 1/√(variance + epsilon). `bias` may be empty.
+/// `statistics` (of S) has rows of mean and rstd.
 struct LayerNormForward {
   static constexpr auto name = "layer_norm_forward";
   TensorView x, gain, bias;
   double epsilon;
   TensorView y, statistics;
 
-  static constexpr bool of_vision() { return true; }
   [[nodiscard]] DType type() const { return x.type; }
   void check() const {
     expect(name, x,
            {{"gain", gain, 1, x.columns, x.type},
-            {"bias", bias, 1, x.columns, x.type},
             {"y", y, x.rows, x.columns, x.type},
             {"the statistics", statistics, x.rows, 2, statistics_type(x.type)}});
+    if (bias) expect(name, x, {{"bias", bias, 1, x.columns, x.type}});
   }
 };
 
 /// dx = (∂y/∂x)ᵀ·dy + residual_factor · residual; gain_gradient (of S) += Σ_rows dy · (x − mean) · rstd,
-/// bias_gradient (of S) += Σ_rows dy. `residual` may be empty. dx may be dy.
+/// bias_gradient (of S), which may be empty, += Σ_rows dy. `residual` may be empty. dx may be dy.
 struct LayerNormBackward {
   static constexpr auto name = "layer_norm_backward";
   TensorView dy, x, gain, statistics;
   double residual_factor;
   TensorView residual, dx, gain_gradient, bias_gradient;
 
-  static constexpr bool of_vision() { return true; }
   [[nodiscard]] DType type() const { return x.type; }
   void check() const {
     expect(name, x,
@@ -204,9 +200,10 @@ struct LayerNormBackward {
             {"gain", gain, 1, x.columns, x.type},
             {"the statistics", statistics, x.rows, 2, statistics_type(x.type)},
             {"dx", dx, x.rows, x.columns, x.type},
-            {"the gain's gradient", gain_gradient, 1, x.columns, statistics_type(x.type)},
-            {"the bias's gradient", bias_gradient, 1, x.columns, statistics_type(x.type)}});
+            {"the gain's gradient", gain_gradient, 1, x.columns, statistics_type(x.type)}});
     if (residual) expect(name, x, {{"residual", residual, x.rows, x.columns, x.type}});
+    if (bias_gradient)
+      expect(name, x, {{"the bias's gradient", bias_gradient, 1, x.columns, statistics_type(x.type)}});
   }
 };
 
@@ -249,7 +246,6 @@ struct AddBias {
   double factor;
   TensorView bias, x;
 
-  static constexpr bool of_vision() { return true; }
   [[nodiscard]] DType type() const { return x.type; }
   void check() const { expect(name, x, {{"bias", bias, 1, x.columns, x.type}}); }
 };
@@ -350,20 +346,25 @@ struct SwigluBackward {
   }
 };
 
-/// out = gelu(x) = x · Φ(x), Φ the normal distribution.
-struct GeluForward {
-  static constexpr auto name = "gelu_forward";
+/// Of each element alone. `gelu`: x · Φ(x), Φ the normal distribution. `gelu_tanh`: its approximation x/2 ·
+/// (1
+/// + tanh(√(2/π) · (x + 0.044715 x³))) (Hendrycks and Gimpel, arXiv 1606.08415). `squared_relu`: max(x, 0)².
+enum class Pointwise : uint8_t { gelu, gelu_tanh, squared_relu };
+
+/// out = function(x)
+struct ActivationForward {
+  static constexpr auto name = "activation_forward";
+  Pointwise function;
   TensorView x, out;
 
-  static constexpr bool of_vision() { return true; }
   [[nodiscard]] DType type() const { return x.type; }
   void check() const { expect(name, x, {{"out", out, x.rows, x.columns, x.type}}); }
 };
-struct GeluBackward {
-  static constexpr auto name = "gelu_backward";
+struct ActivationBackward {
+  static constexpr auto name = "activation_backward";
+  Pointwise function;
   TensorView x, out_gradient, x_gradient;
 
-  static constexpr bool of_vision() { return true; }
   [[nodiscard]] DType type() const { return x.type; }
   void check() const {
     expect(name, x,
@@ -490,8 +491,8 @@ using All =
     std::tuple<Fill, Copy, CopyColumns, Scale, AddRows, CheckFinite, Gemm, RmsNormForward, RmsNormBackward,
                LayerNormForward, LayerNormBackward, BiasRopeForward, RopeBackward, AddBias, AddColumnSums,
                AttentionForward, AttentionBackward, AttentionMergeForward, AttentionMergeBackward,
-               SwigluForward, SwigluBackward, GeluForward, GeluBackward, EmbeddingForward, EmbeddingBackward,
-               RowMaximum, ExponentialSums, CrossEntropy, AddSumOfSquares, AdamW>;
+               SwigluForward, SwigluBackward, ActivationForward, ActivationBackward, EmbeddingForward,
+               EmbeddingBackward, RowMaximum, ExponentialSums, CrossEntropy, AddSumOfSquares, AdamW>;
 
 }  // namespace kernel
 

@@ -10,25 +10,11 @@
 
 namespace stp {
 
-/// Kernels that only vision encoders use. A backend need not have them.
-template <typename Kernel>
-concept OfVision = requires {
-  requires Kernel::of_vision();
-};
-
 template <typename Kernel>
 class Runs {
  protected:
   ~Runs() = default;
   virtual void run(Stream& stream, const Kernel& kernel) = 0;
-};
-template <OfVision Kernel>
-class Runs<Kernel> {
- protected:
-  ~Runs() = default;
-  virtual void run(Stream& /*stream*/, const Kernel& /*kernel*/) {
-    kernel::refuse(Kernel::name, "this backend lacks the kernel");
-  }
 };
 template <typename List>
 class RunsAll;
@@ -53,7 +39,7 @@ class Kernels : public RunsAll<kernel::All> {
         throw std::logic_error("this backend has no kernels for vision encoders");
     run(stream, kernel);
   }
-  /// Whether this backend has the vision encoders' kernels: OfVision and attention without mask.
+  /// Whether this backend has the kernels that only vision encoders use: attention without mask.
   [[nodiscard]] virtual bool vision() const { return false; }
 };
 

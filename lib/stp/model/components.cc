@@ -109,6 +109,10 @@ UnitPart Component::part_of(UnitPass pass, const Division& division) const {
   return part == UnitPart::after ? UnitPart::before : part;
 }
 
+bool rotary_adds_bias(const ModelConfig& model, Unit unit) {
+  return is_attention(unit) && model.rotary() && !model.variant.query_key_norm;
+}
+
 const Component* find_component(Unit unit, ComponentKind kind) {
   const auto all = components(unit);
   const auto found = std::ranges::find(all, kind, &Component::kind);

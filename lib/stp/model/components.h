@@ -17,7 +17,7 @@ enum class ComponentKind : uint8_t {
   norm,
   linear,
   split,           // adds the bias of q, k and v, and splits them
-  query_key_norm,  // only in models that have it
+  query_key_norm,  // only in models that have it; the suite copies q and k, and their results back
   rotary,          // of q and k
   core,            // the core of an attention, between its two linear layers
   join,            // joins the heads
@@ -95,6 +95,9 @@ struct Component {
 
 /// The unit's components, in the order of the forward. Layers of both models have the same components.
 std::span<const Component> components(Unit unit);
+
+/// Whether the suite's kernel of the rotary embedding adds the bias of `unit`'s first linear layer.
+bool rotary_adds_bias(const ModelConfig& model, Unit unit);
 
 /// Returns the first component of `kind`, or null.
 const Component* find_component(Unit unit, ComponentKind kind);

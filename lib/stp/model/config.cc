@@ -94,6 +94,7 @@ ModelVariant read_variant(JsonInput& input) {
   choice("activation", variant.activation,
          {{"swiglu", Activation::swiglu},
           {"gelu", Activation::gelu},
+          {"gelu-tanh", Activation::gelu_tanh},
           {"squared-relu", Activation::squared_relu}});
   choice("biases", variant.biases, {{"none", Biases::none}, {"qkv", Biases::qkv}, {"all", Biases::all}});
   if (input.has("tied")) variant.tied = input.boolean_or("tied", false);
@@ -133,7 +134,8 @@ ModelConfig read_model(const nlohmann::json& content, const std::string& file) {
   model.head_dim = input.integer_or("head_dim", model.hidden / model.q_heads, 1, 1 << 12);
   model.vocab = input.integer("vocab_size", 1, 1 << 24);
   model.rope_theta = input.number_or("rope_theta", model.rope_theta, 1, 1e12);
-  model.norm_epsilon = input.number_or("rms_norm_eps", model.norm_epsilon, 0, 1);
+  const bool gpt = model.family == Family::gpt;
+  model.norm_epsilon = input.number_or(gpt ? "layer_norm_epsilon" : "rms_norm_eps", gpt ? 1e-5 : 1e-6, 0, 1);
   model.variant = read_variant(input);
   const bool has_vision = input.has("vision_config");
   if (has_vision) model.vision = read_vision(input.object("vision_config"));

@@ -16,12 +16,13 @@ namespace stp {
 enum class Family { qwen2, gpt, vit };
 
 enum class Norm : uint8_t { rms, layer, layer_without_bias };
-/// `swiglu` is gated: two matrices before it. The others have one.
-enum class Activation : uint8_t { swiglu, gelu, squared_relu };
+/// `swiglu` is gated: two matrices before it. The others have one. `gelu_tanh`: GELU's approximation by tanh.
+enum class Activation : uint8_t { swiglu, gelu, gelu_tanh, squared_relu };
 /// The linear layers that have biases.
 enum class Biases : uint8_t { none, qkv, all };
 
-/// Where a model differs from its family; without a value: as the family. Only the cost model knows these.
+/// Where a model differs from its family; without a value: as the family. Only the cost model knows
+/// rotary_share and dropout.
 struct ModelVariant {
   std::optional<Norm> norm;
   std::optional<Activation> activation;

@@ -28,7 +28,7 @@ constexpr OfImplementations kElementwise[] = {
     {{18, 30, 6, 12}, {2, 3, 1, 1}, {2, 5, 6, 12}, {2, 3, 1, 4}},  // norm
     {kGemm, kGemm, kGemm, kGemm},                                  // linear
     {{}, {}, {2, 3}, {0, 2, 0, 1}},                                // split, elsewhere launched by rotary
-    {{18, 30, 6, 12}, {2, 3, 1, 1}, {2, 5, 2, 4}, {2, 3, 2, 4}},   // norms of q and k
+    {{18, 30, 6, 12}, {6, 7, 6, 6}, {2, 5, 2, 4}, {2, 3, 2, 4}},   // norms of q and k
     {{2, 2, 5}, {2, 2, 1, 1}, {2, 2, 5}, {4, 2, 4, 2}},            // rotary
     {},                                                            // core: core_of() below
     {{0, 0, 0, 6}, {}, {2, 2, 0, 6}, {}},                          // join, launches rotary's backward
@@ -56,7 +56,7 @@ const Elementwise& of(const OfImplementations& all, Implementation implementatio
 }  // namespace
 
 // An encoder's norm is a LayerNorm, one kernel of PyTorch, and its biases' gradients
-// are sums. The suite adds its first linear layer's bias in a separate kernel.
+// are sums.
 Elementwise elementwise(const ModelConfig& model, Implementation implementation, ComponentKind kind) {
   const bool suite = implementation == Implementation::suite,
              unfused = implementation == Implementation::megatron;
@@ -67,8 +67,10 @@ Elementwise elementwise(const ModelConfig& model, Implementation implementation,
     each.forward -= 1;
     each.backward -= 2;
   }
-  if (kind == ComponentKind::rotary && !model.rotary()) each.forward = each.backward = 0;
-  if (encoder && suite && activation) each.forward_kernels += 1;
+  if (kind == ComponentKind::rotary && !model.rotary()) {
+    if (suite) return {};
+    each.forward = each.backward = 0;
+  }
   if (uses_transformer_engine(implementation)) {
     if (kind == ComponentKind::rotary && !model.rotary()) return {};  // attention reads q, k and v in place
     if (kind == ComponentKind::rotary && model.q_heads == model.kv_heads)

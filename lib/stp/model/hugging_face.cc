@@ -255,7 +255,15 @@ class Importer {
 
   void import_gpt2() {
     take(family_.positions, "max_position_embeddings", 1 << 24);
-    leave_out_if("activation_function", "priced as GELU");
+    const double epsilon = input_.number_or("layer_norm_epsilon", 1e-5, 0, 1);
+    set("layer_norm_epsilon", "layer_norm_epsilon", epsilon);
+    const std::string function = input_.string_or("activation_function", "gelu_new");
+    if (function == "gelu_new" || function == "gelu_pytorch_tanh")
+      set("activation_function", "activation", "gelu-tanh");
+    else if (function == "gelu")
+      set("activation_function", "activation", "gelu");
+    else
+      ignore("activation_function", "priced as GELU");
   }
 
   void import_neox() {

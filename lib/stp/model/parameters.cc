@@ -22,32 +22,75 @@ double normal(uint64_t key) {  // Box and Muller
 
 constexpr const char* kVision = "vision.";
 
-// A LayerNorm of d elements and two linear layers with biases: d or, merged, more columns in; `out` rows out.
-std::vector<Parameter> norm_and_two_linears(const std::string& name, int64_t d, int64_t columns,
-                                            int64_t inner, int64_t out) {
-  return {
-      {{{name + ".norm.gain", d, 1, Split::none}}, UnitPass::I, Role::norm},
-      {{{name + ".fc1.weight", inner, columns, Split::rows}}, UnitPass::W_late, Role::first},
-      {{{name + ".fc2.weight", out, inner, Split::columns}}, UnitPass::W_early, Role::second},
-      {{{name + ".fc1.bias", inner, 1, Split::rows}}, UnitPass::W_late, Role::first_bias},
-      {{{name + ".fc2.bias", out, 1, Split::none}}, UnitPass::W_early, Role::second_bias},
-      {{{name + ".norm.bias", d, 1, Split::none}}, UnitPass::I, Role::norm_bias},
+// A linear layer's weights or, with one column, biases; in a unit with two layers those of the second are
+// made early.
+Parameter linear(std::vector<ParameterPart> parts, Role role) {
+  const bool second = role == Role::second || role == Role::second_bias;
+  return {std::move(parts), second ? UnitPass::W_early : UnitPass::W_late, role};
+}
+
+// `unit`: the names' beginning; `d`: columns of the norm.
+void add_norm(std::vector<Parameter>& to, const std::string& unit, int64_t d) {
+  to.push_back({{{unit + ".norm.gain", d, 1, Split::none}}, UnitPass::I, Role::norm});
+}
+void add_norm_bias(std::vector<Parameter>& to, const ModelConfig& model, const std::string& unit, int64_t d) {
+  if (model.norm() == Norm::layer)
+    to.push_back({{{unit + ".norm.bias", d, 1, Split::none}}, UnitPass::I, Role::norm_bias});
+}
+
+std::vector<Parameter> attention_parameters(const ModelConfig& model, const std::string& unit) {
+  const int64_t h = model.hidden, q = int64_t{model.q_heads} * model.head_dim,
+                kv = int64_t{model.kv_heads} * model.head_dim;
+  std::vector<Parameter> attn;
+  const auto qkv = [&](const std::string& what, int64_t columns) {
+    return std::vector<ParameterPart>{{unit + ".q." + what, q, columns, Split::rows},
+                                      {unit + ".k." + what, kv, columns, Split::rows},
+                                      {unit + ".v." + what, kv, columns, Split::rows}};
   };
+  add_norm(attn, unit, h);
+  attn.push_back(linear(qkv("weight", h), Role::first));
+  if (model.biases() != Biases::none) attn.push_back(linear(qkv("bias", 1), Role::first_bias));
+  attn.push_back(linear({{unit + ".projection.weight", h, q, Split::columns}}, Role::second));
+  if (model.biases() == Biases::all)
+    attn.push_back(linear({{unit + ".projection.bias", h, 1, Split::none}}, Role::second_bias));
+  add_norm_bias(attn, model, unit, h);
+  if (model.variant.query_key_norm)
+    attn.push_back({{{unit + ".q_norm.gain", model.head_dim, 1, Split::none},
+                     {unit + ".k_norm.gain", model.head_dim, 1, Split::none}},
+                    UnitPass::I,
+                    Role::query_key_norm});
+  return attn;
+}
+
+// A norm of d columns and two linear layers, from `columns` columns to `out`.
+std::vector<Parameter> mlp_parameters(const ModelConfig& model, const std::string& unit, int64_t d,
+                                      int64_t columns, int64_t inner, int64_t out) {
+  std::vector<Parameter> mlp;
+  const auto first = [&](const std::string& what, int64_t of) {
+    if (!model.gated()) return std::vector<ParameterPart>{{unit + ".fc1." + what, inner, of, Split::rows}};
+    return std::vector<ParameterPart>{{unit + ".gate." + what, inner, of, Split::rows},
+                                      {unit + ".up." + what, inner, of, Split::rows}};
+  };
+  const std::string second = unit + (model.gated() ? ".down." : ".fc2.");
+  add_norm(mlp, unit, d);
+  mlp.push_back(linear(first("weight", columns), Role::first));
+  mlp.push_back(linear({{second + "weight", out, inner, Split::columns}}, Role::second));
+  if (model.biases() == Biases::all) {
+    mlp.push_back(linear(first("bias", 1), Role::first_bias));
+    mlp.push_back(linear({{second + "bias", out, 1, Split::none}}, Role::second_bias));
+  }
+  add_norm_bias(mlp, model, unit, d);
+  return mlp;
 }
 
 std::vector<Parameter> vision_unit_parameters(const ModelConfig& model, Unit unit) {
-  const int64_t d = model.vision.hidden, merged = kTokensMerged * d;
+  const ModelConfig encoder = model.encoder();
+  const int64_t d = encoder.hidden, merged = kTokensMerged * d;
   if (unit == Unit::patches)
-    return {{{{"vision.patches.weight", d, kPatchElements, Split::none}}, UnitPass::W_late, Role::first}};
-  if (unit == Unit::merger) return norm_and_two_linears("vision.merger", d, merged, merged, model.hidden);
-  if (unit == Unit::vision_mlp) return norm_and_two_linears("vision.mlp", d, d, model.vision.ffn, d);
-  std::vector<Parameter> attn = unit_parameters(model.encoder(), Unit::attn);
-  for (Parameter& parameter : attn)
-    for (ParameterPart& part : parameter.parts) part.name = kVision + part.name;
-  attn.push_back(
-      {{{"vision.attn.projection.bias", d, 1, Split::none}}, UnitPass::W_early, Role::second_bias});
-  attn.push_back({{{"vision.attn.norm.bias", d, 1, Split::none}}, UnitPass::I, Role::norm_bias});
-  return attn;
+    return {linear({{"vision.patches.weight", d, kPatchElements, Split::none}}, Role::first)};
+  if (unit == Unit::merger) return mlp_parameters(encoder, "vision.merger", d, merged, merged, model.hidden);
+  if (unit == Unit::vision_mlp) return mlp_parameters(encoder, "vision.mlp", d, d, encoder.ffn, d);
+  return attention_parameters(encoder, "vision.attn");
 }
 
 }  // namespace
@@ -59,42 +102,29 @@ int64_t Parameter::local_rows(int tp) const {
 }
 
 std::vector<Parameter> unit_parameters(const ModelConfig& model, Unit unit) {
-  const int64_t h = model.hidden, ffn = model.ffn;
-  const int64_t q = int64_t{model.q_heads} * model.head_dim, kv = int64_t{model.kv_heads} * model.head_dim;
+  const int64_t h = model.hidden;
   switch (unit) {
-    case Unit::attn: {
-      std::vector<Parameter> attn{{{{"attn.norm.gain", h, 1, Split::none}}, UnitPass::I, Role::norm},
-                                  {{{"attn.q.weight", q, h, Split::rows},
-                                    {"attn.k.weight", kv, h, Split::rows},
-                                    {"attn.v.weight", kv, h, Split::rows}},
-                                   UnitPass::W_late,
-                                   Role::first}};
-      if (model.biases() != Biases::none)
-        attn.push_back({{{"attn.q.bias", q, 1, Split::rows},
-                         {"attn.k.bias", kv, 1, Split::rows},
-                         {"attn.v.bias", kv, 1, Split::rows}},
-                        UnitPass::W_late,
-                        Role::first_bias});
-      attn.push_back({{{"attn.projection.weight", h, q, Split::columns}}, UnitPass::W_early, Role::second});
-      return attn;
-    }
+    case Unit::attn:
+      return attention_parameters(model, "attn");
     case Unit::mlp:
-      return {
-          {{{"mlp.norm.gain", h, 1, Split::none}}, UnitPass::I, Role::norm},
-          {{{"mlp.gate.weight", ffn, h, Split::rows}, {"mlp.up.weight", ffn, h, Split::rows}},
-           UnitPass::W_late,
-           Role::first},
-          {{{"mlp.down.weight", h, ffn, Split::columns}}, UnitPass::W_early, Role::second},
-      };
-    case Unit::head:
-      return {
-          {{{"head.norm.gain", h, 1, Split::none}}, UnitPass::I, Role::norm},
-          {{{model.tied() ? "embedding.weight" : "head.weight", model.vocab, h, Split::rows}},
-           UnitPass::W_late,
-           Role::first},
-      };
-    case Unit::embedding:
-      return {{{{"embedding.weight", model.vocab, h, Split::rows}}, UnitPass::W_late, Role::first}};
+      return mlp_parameters(model, "mlp", h, h, model.ffn, h);
+    case Unit::head: {
+      std::vector<Parameter> head;
+      add_norm(head, "head", h);
+      head.push_back(linear(
+          {{model.tied() ? "embedding.weight" : "head.weight", model.vocab, h, Split::rows}}, Role::first));
+      add_norm_bias(head, model, "head", h);
+      return head;
+    }
+    case Unit::embedding: {
+      std::vector<Parameter> embedding{
+          linear({{"embedding.weight", model.vocab, h, Split::rows}}, Role::first)};
+      if (model.positions > 0)
+        embedding.push_back({{{"embedding.positions.weight", model.positions, h, Split::none}},
+                             UnitPass::W_late,
+                             Role::second});
+      return embedding;
+    }
     default:
       return model.has_vision() ? vision_unit_parameters(model, unit) : std::vector<Parameter>{};
   }

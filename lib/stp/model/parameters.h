@@ -31,8 +31,9 @@ struct ParameterPart {
   }
 };
 
-/// What a parameter is in its unit: of the norm, or of the first or second linear layer. A table is a first.
-enum class Role : uint8_t { norm, norm_bias, first, first_bias, second, second_bias };
+/// What a parameter is in its unit: of the norm, or of the first or second linear layer, or of the norms of q
+/// and k. A table is a first, that of positions a second.
+enum class Role : uint8_t { norm, norm_bias, first, first_bias, second, second_bias, query_key_norm };
 
 /// One tensor of a rank: the shards of its parts, concatenated by rows (q, k and v; gate and up).
 struct Parameter {
@@ -47,11 +48,11 @@ struct Parameter {
   [[nodiscard]] bool partial_gradient() const { return parts[0].split == Split::none; }
 };
 
-/// Each unit's parameters. attn: norm, q, k and v, projection. mlp: norm, gate and up, down. head: norm,
-/// projection onto the vocabulary. embedding: its table. vision_attn, vision_mlp and merger: the same with
-/// fc1 for gate and up and fc2 for down. patches: one matrix. Which have biases says the model. A tied head
-/// has the embedding's table, by its name: a copy, with the same values and, once they are summed, the same
-/// gradients.
+/// Each unit's parameters. attn: norm, q, k and v, projection. mlp: norm, gate and up, down; fc1 and fc2
+/// where it is not gated. head: norm, projection onto the vocabulary. embedding: its table, and that of
+/// learned positions. Units of a vision encoder: the same, and those of the merger as an mlp's; patches: one
+/// matrix. Which have biases, and norms of q and k, says the model. A tied head has the embedding's table, by
+/// its name: a copy, with the same values and, once they are summed, the same gradients.
 std::vector<Parameter> unit_parameters(const ModelConfig& model, Unit unit);
 
 /// "layers.3.attn.q.weight" or "vision.layers.3.attn.q.weight". `layer` counts over the whole language model

@@ -183,10 +183,10 @@ class UnitOnRank {
               .kernels = forward ? each.forward_kernels : each.backward_kernels};
     if (component.kind == ComponentKind::linear) {
       work.gemms = {forward ? gemm(component) : input_gradient(gemm(component))};
-      // A column-parallel layer's bias is in the launches of what follows it.
-      if (forward && component.weights->pass == UnitPass::W_early) work.kernels += sums(component);
+      const bool in_rotary = component.weights->role == Role::first && rotary_adds_bias(model_, unit_);
+      if (forward && !in_rotary) work.kernels += sums(component);
     }
-    if (component.kind == ComponentKind::lookup) work.kernels += images();
+    if (component.kind == ComponentKind::lookup) work.kernels += images() + 2 * positions();
     if (component.kind == ComponentKind::split && !forward) work.kernels += ring_copies();
     return work;
   }
@@ -214,7 +214,8 @@ class UnitOnRank {
   // fp32 gradient (10), for each microbatch and any tokens. The fused form touches only rows that occur.
   [[nodiscard]] Work table_gradient(const Component& lookup) const {
     const double read = w_.bytes(Width::hidden);
-    const int kernels = elementwise(model_, implementation_, lookup.kind).backward_kernels + images();
+    const int kernels =
+        elementwise(model_, implementation_, lookup.kind).backward_kernels + images() + positions();
     if (suite_)
       return {.sharded_bytes =
                   read + (2 * shape_.gradient_bytes) * w_.tokens * w_[Width::hidden] / shape_.strategy.tp,
@@ -225,6 +226,9 @@ class UnitOnRank {
   }
   // Behind a vision encoder the suite copies the images of each sample, and their gradients.
   [[nodiscard]] int images() const { return suite_ && model_.has_vision() ? shape_.microbatch_size : 0; }
+
+  // The suite looks learned positions up like tokens, and adds them.
+  [[nodiscard]] int positions() const { return suite_ && model_.positions > 0 ? 1 : 0; }
 
   // The attention's core, in a ring one step. From the second step on, all of a rank's queries attend to one
   // piece of another rank's keys; the later half with both pieces is as much work. Such a step adds its
@@ -348,8 +352,9 @@ Work unit_part_work(const ModelConfig& model, const Shape& shape, Implementation
   // The first GEMM is divided: by rows, or in `after` by columns of its output.
   Gemm& gemm = work.gemms.front();
   (part == UnitPart::after ? gemm.n : gemm.m) /= steps;
-  // The suite adds the residual to each piece of columns, in two launches.
-  const int kernels = part == UnitPart::after && implementation == Implementation::suite ? 3 : 1;
+  // The suite adds the residual to each piece of columns, in two launches, and the bias in one.
+  const bool suite_adds = part == UnitPart::after && implementation == Implementation::suite;
+  const int kernels = suite_adds ? (model.biases() == Biases::all ? 4 : 3) : 1;
   if (step + 1 < steps) return {.gemms = {gemm}, .kernels = kernels};
   if (kernels > 1) work.kernels = kernels;
   return work;

@@ -6,7 +6,7 @@
 
 #include "stp/model/config.h"
 #include "stp/reference/layers.h"
-#include "stp/reference/transformer.h"
+#include "stp/reference/units.h"
 
 namespace stp::reference {
 
@@ -25,34 +25,12 @@ class VisionEncoder {
   void backward(const Matrix& gradient, Parameters& gradients);
 
  private:
-  struct Norm {
-    Matrix input, output;
-  };
-  struct Attention {
-    Norm norm;
-    Matrix q, k, v, weights, attended;
-  };
-  struct Mlp {
-    Norm norm;
-    Matrix inner, activation;
-  };
-
-  [[nodiscard]] const Matrix& weight(const std::string& name) const { return parameters_.at(name); }
-  Matrix norm_forward(const std::string& unit, Norm& norm, const Matrix& x);
-  Matrix norm_backward(const std::string& unit, const Norm& norm, const Matrix& dy, Parameters& gradients);
-  Matrix attention_forward(const std::string& unit, Attention& of, const Matrix& x);
-  Matrix attention_backward(const std::string& unit, const Attention& of, const Matrix& dy,
-                            Parameters& gradients);
-  Matrix mlp_forward(const std::string& unit, Mlp& of, const Matrix& x);
-  Matrix mlp_backward(const std::string& unit, const Mlp& of, const Matrix& dy, Parameters& gradients);
-
-  const Parameters& parameters_;
   const ModelConfig encoder_;
+  const Parameters& parameters_;
+  const Units units_;
   const Matrix patches_;
-  const int64_t d_;
-  const Heads heads_;
-  std::vector<Attention> attentions_;
-  std::vector<Mlp> mlps_;  // by layer; the last is the merger's
+  std::vector<Units::Attention> attentions_;
+  std::vector<Units::Mlp> mlps_;  // by layer; the last is the merger's
 };
 
 }  // namespace stp::reference

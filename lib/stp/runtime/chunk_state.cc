@@ -1,7 +1,6 @@
 #include "stp/runtime/chunk_state.h"
 
 #include <algorithm>
-#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -136,6 +135,7 @@ ChunkState make_chunk(Device& device, Stream& stream, const Training& training, 
       units_of_chunk(shape.layers, {.embedding = shape.first,
                                     .head = shape.last,
                                     .vision_layers = shape.first ? training.model.vision.layers : 0});
+  const bool tied = training.model.tied();
   for (const auto& [unit, layer] : chunk.units) {
     const int first = is_vision(unit) ? 0 : shape.first_layer, whole = is_of_layer(unit) ? first + layer : -1;
     std::vector<ParameterState>& states = chunk.parameters[static_cast<size_t>(unit)].emplace_back();
@@ -143,14 +143,21 @@ ChunkState make_chunk(Device& device, Stream& stream, const Training& training, 
       states.push_back({parameter, whole, 0, {}, {}, bucket_of(shape.buckets, unit, layer)});
   }
 
-  const std::vector<ParameterState*> all = chunk.all();
-  if (all.empty()) return chunk;
-  const int buckets = std::max<int>(1, static_cast<int>(shape.buckets.size()));
-  for (int bucket = 0; bucket < buckets; ++bucket) {
-    std::vector<ParameterState*> own;
-    std::ranges::copy_if(all, std::back_inserter(own),
-                         [&](const ParameterState* state) { return state->bucket == bucket; });
+  std::vector<std::vector<ParameterState*>> buckets(std::max<size_t>(1, shape.buckets.size())), tables;
+  for (const UnitOfChunk& of : chunk.units)
+    for (ParameterState& state : chunk.parameters[static_cast<size_t>(of.unit)][of.layer])
+      if (tied && (of.unit == Unit::embedding || of.unit == Unit::head) &&
+          state.parameter.role == Role::first)
+        tables.push_back({&state});
+      else
+        buckets[state.bucket].push_back(&state);
+  buckets.insert(buckets.end(), tables.begin(), tables.end());
+  for (const std::vector<ParameterState*>& own : buckets) {
+    if (own.empty()) continue;
+    const int reduced_with = own.front()->bucket;
+    for (ParameterState* state : own) state->bucket = static_cast<int>(chunk.buckets.size());
     chunk.buckets.push_back(make_bucket(device, stream, training, own, tp_index, share, undoable));
+    chunk.buckets.back().reduced_with = reduced_with;
   }
   return chunk;
 }

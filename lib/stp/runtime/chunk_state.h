@@ -30,8 +30,10 @@ inline const ParameterState& with_role(const std::vector<ParameterState>& parame
 }
 
 /// Parameters whose gradients are reduced together: they lie in buffers, one after the other, so that a
-/// reduction or an optimizer step is one call.
+/// reduction or an optimizer step is one call. A table that embedding and head share is alone in one, so that
+/// both copies are shared alike between replicas (as Megatron-LM's buckets of shared embeddings).
 struct BucketState {
+  int reduced_with = 0;       // the Program's bucket whose ops reduce it
   Tensor weights, gradients;  // one row each
   /// From this element on, each tensor-parallel rank has one summand of the parameters' gradients.
   int64_t partial_begin = 0;

@@ -107,6 +107,7 @@ class Executor {
   void issue_transfer(OpId id);
   void issue_exchange(OpId id);
   void issue_of_replicas(OpId id);
+  static void reduce_bucket(const RankGroup& group, const Op& op, size_t index);
   void issue_host_copy(OpId id);
   void issue_pipeline_reduce(OpId id);
   void wait_for_neighbour(RankState& rank, Stream& stream, OpId needed);

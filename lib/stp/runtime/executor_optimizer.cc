@@ -7,12 +7,15 @@
 namespace stp {
 namespace {
 
-// The rank's table of the embedding or, tied, of the head; null if it does not hold the unit.
-const ParameterState* table_of(const RankState& rank, Unit unit) {
+// This replica's share of the gradients of the rank's table of the embedding or, tied, of the head; empty if
+// the rank does not hold the unit.
+Tensor tied_gradient(const RankState& rank, Unit unit) {
   for (const ChunkState& chunk : rank.chunks)
-    if (!chunk.parameters[static_cast<size_t>(unit)].empty())
-      return &with_role(chunk.of(unit, 0), Role::first);
-  return nullptr;
+    if (!chunk.parameters[static_cast<size_t>(unit)].empty()) {
+      const BucketState& bucket = chunk.buckets[with_role(chunk.of(unit, 0), Role::first).bucket];
+      return bucket.share_of(bucket.gradients);
+    }
+  return {};
 }
 
 }  // namespace
@@ -28,9 +31,9 @@ void Executor::issue_embedding_reduce(OpId id) {
   for (RankGroup& group : tied_groups_) {
     std::vector<Part> parts;
     for (RankState* rank : group.ranks) {
-      const ParameterState* table = table_of(*rank, Unit::embedding);
-      if (table == nullptr) table = table_of(*rank, Unit::head);
-      parts.push_back({rank->dp.get(), table->gradient, table->gradient});
+      Tensor gradient = tied_gradient(*rank, Unit::embedding);
+      if (!gradient) gradient = tied_gradient(*rank, Unit::head);
+      parts.push_back({rank->dp.get(), gradient, gradient});
     }
     group.group->all_reduce(Reduce::sum, parts);
     for (RankState* rank : group.ranks) end(*rank, *rank->dp, is_own(*rank, id) ? id : *embedding_reduce_);
@@ -41,27 +44,33 @@ void Executor::issue_embedding_reduce(OpId id) {
 void Executor::issue_of_replicas(OpId id) {
   const Op& op = plan_.program.ops[id];
   for (RankGroup& group : data_groups_[plan_.program.stream_of(id).rank]) {
-    std::vector<Part> parts;
-    for (RankState* rank : group.ranks) {
-      begin(*rank, *rank->dp, id);
-      const BucketState& bucket = rank->chunks[op.chunk].buckets.at(op.step);
-      const Tensor& all = op.kind == OpKind::weight_gather ? bucket.weights : bucket.gradients;
-      if (op.kind == OpKind::gradient_reduce) {
-        parts.push_back({rank->dp.get(), all, all});
-        continue;
-      }
-      const Tensor own = bucket.share_of(all), shares = all.part(0, group.group->size(), own.columns);
-      const bool gathers = op.kind == OpKind::weight_gather;
-      parts.push_back({rank->dp.get(), gathers ? own : shares, gathers ? shares : own});
-    }
-    if (op.kind == OpKind::weight_gather)
-      group.group->all_gather(parts);
-    else if (op.kind == OpKind::gradient_scatter)
-      group.group->reduce_scatter(parts);
-    else
-      group.group->all_reduce(Reduce::sum, parts);
+    for (RankState* rank : group.ranks) begin(*rank, *rank->dp, id);
+    const std::vector<BucketState>& buckets = group.ranks.front()->chunks[op.chunk].buckets;
+    for (size_t bucket = 0; bucket < buckets.size(); ++bucket)
+      if (buckets[bucket].reduced_with == op.step) reduce_bucket(group, op, bucket);
     for (RankState* rank : group.ranks) end(*rank, *rank->dp, id);
   }
+}
+
+void Executor::reduce_bucket(const RankGroup& group, const Op& op, size_t index) {
+  std::vector<Part> parts;
+  for (RankState* rank : group.ranks) {
+    const BucketState& bucket = rank->chunks[op.chunk].buckets[index];
+    const Tensor& all = op.kind == OpKind::weight_gather ? bucket.weights : bucket.gradients;
+    if (op.kind == OpKind::gradient_reduce) {
+      parts.push_back({rank->dp.get(), all, all});
+      continue;
+    }
+    const Tensor own = bucket.share_of(all), shares = all.part(0, group.group->size(), own.columns);
+    const bool gathers = op.kind == OpKind::weight_gather;
+    parts.push_back({rank->dp.get(), gathers ? own : shares, gathers ? shares : own});
+  }
+  if (op.kind == OpKind::weight_gather)
+    group.group->all_gather(parts);
+  else if (op.kind == OpKind::gradient_scatter)
+    group.group->reduce_scatter(parts);
+  else
+    group.group->all_reduce(Reduce::sum, parts);
 }
 
 // The ops of two ranks are one sum: it is issued with the later of those that this process drives.
@@ -123,11 +132,11 @@ void Executor::issue_optimizers(const std::vector<OpId>& ids) {
 
 // Of a rank that holds both the embedding and a tied head.
 void Executor::sum_tied_gradients(RankState& rank) const {
-  const ParameterState *table = table_of(rank, Unit::embedding), *head = table_of(rank, Unit::head);
-  if (!training_.model.tied() || table == nullptr || head == nullptr) return;
+  const Tensor table = tied_gradient(rank, Unit::embedding), head = tied_gradient(rank, Unit::head);
+  if (!training_.model.tied() || !table || !head) return;
   Kernels& kernels = rank.device.kernels();
-  kernels.issue(*rank.compute, kernel::AddRows{.in = head->gradient, .first = 0, .out = table->gradient});
-  kernels.issue(*rank.compute, kernel::Copy{.from = table->gradient, .to = head->gradient});
+  kernels.issue(*rank.compute, kernel::AddRows{.in = head, .first = 0, .out = table});
+  kernels.issue(*rank.compute, kernel::Copy{.from = table, .to = head});
 }
 
 void Executor::take_step(RankState& rank, const Tensor& total) const {
@@ -177,7 +186,7 @@ void Executor::add_gradient_norms(TensorGroup& group) const {
     for (size_t index = 0; index < chunks[chunk].buckets.size(); ++index) add_bucket(chunk, index);
   if (!training_.model.tied()) return;
   for (RankState* rank : group.ranks)  // the head's gradient is the embedding's, which is in the sum already
-    if (const ParameterState* head = table_of(*rank, Unit::head)) add_squares(*rank, -1, head->gradient);
+    if (const Tensor head = tied_gradient(*rank, Unit::head)) add_squares(*rank, -1, head);
 }
 
 }  // namespace stp

@@ -26,6 +26,17 @@ void upload_patches(RankState& rank, const Training& training, std::span<const T
   }
 }
 
+// The positions of a microbatch's tokens in their sequences.
+Tensor upload_positions(const RankState& rank, const Training& training) {
+  std::vector<int32_t> positions;
+  for (int64_t i = 0; i < training.tokens(); ++i)
+    positions.push_back(static_cast<int32_t>(
+        position_of(training.grid.cp, rank.place.cp, training.own_seq(), i % training.own_seq())));
+  Tensor tensor = rank.device.allocate(*rank.compute, MemoryKind::data, DType::i32, training.tokens(), 1);
+  rank.device.upload(*rank.compute, tensor, std::as_bytes(std::span(positions)));
+  return tensor;
+}
+
 }  // namespace
 
 void Executor::issue_step(std::span<const TokenSample> samples) {
@@ -124,6 +135,8 @@ void Executor::begin_step(std::span<const TokenSample> samples) {
       if (schedule.placement.is_first(stage)) {
         upload(rank->tokens, &TokenSample::tokens, training_.image_tokens(), pipeline);
         upload_patches(*rank, training_, own);
+        if (training_.model.positions > 0 && !rank->positions)
+          rank->positions = upload_positions(*rank, training_);
       }
       if (!schedule.placement.is_last(stage)) continue;
       upload(rank->targets, &TokenSample::targets, 0, pipeline);
@@ -153,6 +166,7 @@ void Executor::synchronize_ranks() {
 
 void Executor::finish_step() {
   for (const auto& rank : ranks_) {
+    if (rank->positions) rank->device.release(*rank->compute, rank->positions);
     if (rank->loss) {
       rank->loss_value = download_doubles(rank->device, *rank->compute, rank->loss)[0];
       rank->device.release(*rank->compute, rank->loss);

@@ -33,6 +33,7 @@ struct RankState {
 
   // The step that is being issued.
   std::vector<Tensor> tokens, targets, patches;  // by microbatch, if this rank needs them
+  Tensor positions;                              // of a microbatch's tokens, if they are learned
   Tensor loss, norm;                             // the loss; the square of the gradients' norm
   // With post-validation: the sum of squares of the ranks before; the last step's sum over all ranks.
   Tensor prefix, total;

@@ -98,10 +98,14 @@ Trainer::Trainer(Backend& backend, Program program, const Training& training) {
   if (training.model.tied() && placement.rank_of(0) != placement.rank_of(placement.stages() - 1) &&
       std::ranges::find(program.ops, OpKind::embedding_reduce, &Op::kind) == program.ops.end())
     throw std::logic_error("the program does not sum the tied head's gradient");
-  if (training.model.tied() && (strategy.zero || strategy.post_validation))
-    throw InputError("", strategy.zero ? "zero" : "post_validation",
-                     "divides or delays the sum of a tied head's gradient",
+  if (training.model.tied() && strategy.post_validation)
+    throw InputError("", "post_validation", "delays the sum of a tied head's gradient",
                      "use a model with an untied head, or remove it");
+  if (training.model.positions > 0 && training.seq > training.model.positions)
+    throw InputError("", "seq",
+                     "is " + std::to_string(training.seq) + ", and " + training.model.name + " has " +
+                         std::to_string(training.model.positions) + " positions",
+                     "use a shorter seq, or more max_position_embeddings");
   check_exchanged_heads(training.model, grid.tp, program.division());
   if (program.vision_layers != training.model.vision.layers)
     throw InputError("", "model",

@@ -1,5 +1,6 @@
 #include "stp/runtime/unit_run.h"
 
+#include <stdexcept>
 #include <utility>
 
 namespace stp {
@@ -25,21 +26,18 @@ Tensor linear_rows(Unit unit, const Tensor& rows) {
   return rows.part(0, rows.rows / kTokensMerged, rows.columns * kTokensMerged);
 }
 
-// The shape that the core works on: with an all-to-all, whole sequences of a share of the heads.
-AttentionShape core_shape(const UnitContext& context) {
-  AttentionShape shape = context.attention_shape();
-  if (!context.division().exchanges_heads()) return shape;
-  shape.seq *= context.cp();
-  shape.q_heads /= context.cp();
-  shape.kv_heads /= context.cp();
-  shape.cp = 1;
-  shape.cp_index = 0;
-  return shape;
-}
-
-// The keys and values of a step of a ring's core: those of the rank `step` places before.
-AttentionBlock block_of_step(const UnitContext& context, const AttentionShape& shape, int step) {
-  return attention_block(shape, (context.cp_index - step + context.cp()) % context.cp());
+kernel::Pointwise pointwise(Activation activation) {
+  switch (activation) {
+    case Activation::gelu:
+      return kernel::Pointwise::gelu;
+    case Activation::gelu_tanh:
+      return kernel::Pointwise::gelu_tanh;
+    case Activation::squared_relu:
+      return kernel::Pointwise::squared_relu;
+    case Activation::swiglu:
+      break;
+  }
+  throw std::logic_error("a gated activation has two matrices");
 }
 
 }  // namespace
@@ -106,13 +104,11 @@ void UnitRun::forward(const Component& component, const Step& step, MemoryKind k
       else
         first_linear_forward(component, step, kind);
       break;
+    case ComponentKind::query_key_norm:
+      if (step.last && context_.training.model.variant.query_key_norm) query_key_norm_forward(kind);
+      break;
     case ComponentKind::rotary:
-      if (step.last)
-        kernels_.issue(stream_, kernel::BiasRopeForward{
-                                    .shape = context_.attention_shape(),
-                                    .theta = context_.training.model.rope_theta,
-                                    .bias = has_bias(first_linear()) ? bias(first_linear()).weight : Tensor{},
-                                    .qkv = saved_[Saved::qkv]});
+      if (step.last) rotary_forward();
       break;
     case ComponentKind::core:
       core_forward(step.index, kind);
@@ -158,8 +154,7 @@ void UnitRun::first_linear_forward(const Component& linear, const Step& step, Me
   kernels_.issue(
       stream_,
       kernel::Gemm{.transpose_b = true, .a = in, .b = weight(linear).weight, .c = rows_for(in, out, step)});
-  // Rotary's kernel adds the bias of q, k and v.
-  if (has_bias(linear) && find_component(op_.unit, ComponentKind::rotary) == nullptr)
+  if (step.last && has_bias(linear) && !rotary_adds_bias(context_.training.model, op_.unit))
     kernels_.issue(stream_, kernel::AddBias{.factor = 1, .bias = bias(linear).weight, .x = out});
 }
 
@@ -207,9 +202,13 @@ void UnitRun::make_output_columns(const Component& linear) {
   kernels_.issue(stream_, kernel::AddRows{
                               .in = own, .first = context_.tp_index * context_.own_tokens(), .out = output_});
   release(own);
+  if (has_bias(linear))
+    kernels_.issue(stream_, kernel::AddBias{.factor = 1.0 / context_.tp(),
+                                            .bias = bias(linear).weight.part(first, 1, columns),
+                                            .x = output_});
 }
 
-// Makes this rank's summand, which is zero for negative tokens.
+// Makes this rank's summand, which is zero for negative tokens. Positions are in the first rank's.
 void UnitRun::lookup_forward() {
   const Tensor& table = with_role(parameters_, Role::first).weight;
   output_ = make(MemoryKind::working, table.columns);
@@ -217,32 +216,16 @@ void UnitRun::lookup_forward() {
                                                    .table = table,
                                                    .first = context_.tp_index * table.rows,
                                                    .out = output_});
+  if (adds_positions()) {
+    Tensor positions = make(MemoryKind::working, table.columns);
+    kernels_.issue(stream_, kernel::EmbeddingForward{.tokens = rank_.positions,
+                                                     .table = with_role(parameters_, Role::second).weight,
+                                                     .first = 0,
+                                                     .out = positions});
+    kernels_.issue(stream_, kernel::AddRows{.in = positions, .first = 0, .out = output_});
+    release(positions);
+  }
   if (op_.input != kNoValue) add_images(context_, rank_.take(op_.input), output_);
-}
-
-// The core's own output: with an all-to-all, for all ranks' rows.
-Tensor& UnitRun::core_output() {
-  return saved_[context_.division().exchanges_heads() ? Saved::core_output : Saved::attention_output];
-}
-
-// Runs a step of the core. The first step makes the results; without a ring it is the only one.
-void UnitRun::core_forward(int step, MemoryKind kind) {
-  const AttentionShape shape = core_shape(context_);
-  if (step > 0)
-    return kernels_.issue(stream_,
-                          kernel::AttentionMergeForward{.shape = shape,
-                                                        .block = block_of_step(context_, shape, step),
-                                                        .qkv = saved_[Saved::qkv],
-                                                        .kv = saved_[OfSteps::kv][step],
-                                                        .out = saved_[Saved::attention_output],
-                                                        .log_sum_exp = saved_[Saved::log_sum_exp]});
-  Tensor &out = core_output(), &log_sum_exp = saved_[Saved::log_sum_exp];
-  out = context_.make(stream_, kind, shape.tokens(), shape.q_columns());
-  log_sum_exp = context_.device.allocate(stream_, kind, statistics_type(context_.training.type),
-                                         shape.tokens(), shape.q_heads);
-  kernels_.issue(stream_,
-                 kernel::AttentionForward{
-                     .shape = shape, .qkv = saved_[Saved::qkv], .out = out, .log_sum_exp = log_sum_exp});
 }
 
 void UnitRun::activation_forward(MemoryKind kind) {
@@ -252,7 +235,9 @@ void UnitRun::activation_forward(MemoryKind kind) {
   if (gated)
     kernels_.issue(stream_, kernel::SwigluForward{.gate_up = in, .out = out});
   else
-    kernels_.issue(stream_, kernel::GeluForward{.x = in, .out = out});
+    kernels_.issue(stream_,
+                   kernel::ActivationForward{
+                       .function = pointwise(context_.training.model.activation()), .x = in, .out = out});
 }
 
 // After a first forward: releases the tensors that a backward makes again; with full recomputation all but
@@ -307,6 +292,9 @@ void UnitRun::backward(const Component& component) {
       else
         first_linear_backward(component);
       break;
+    case ComponentKind::query_key_norm:
+      if (context_.training.model.variant.query_key_norm) query_key_norm_backward();
+      break;
     case ComponentKind::rotary:
       rotary_backward();
       break;
@@ -353,63 +341,6 @@ void UnitRun::run_again() {
   }
 }
 
-// Runs a step of the core. The gradient of q is summed here, the gradients of k and v in the ring.
-void UnitRun::core_backward() {
-  const AttentionShape shape = core_shape(context_);
-  const int step = op_.step;
-  if (step == 0) {
-    saved_[OfSteps::kv_gradients].assign(context_.cp(), {});
-    saved_[OfSteps::kv_sums].assign(context_.cp() + 1, {});
-  }
-  Tensor& gradient = saved_[Saved::inner_gradient];
-  if (shape.cp == 1) gradient = gradient.part(0, shape.tokens(), gradient.elements() / shape.tokens());
-  Tensor kv_gradient;
-  if (shape.cp > 1)
-    kv_gradient = saved_[OfSteps::kv_gradients][step] = make(MemoryKind::working, 2 * shape.kv_columns());
-  if (step > 0)
-    return kernels_.issue(stream_,
-                          kernel::AttentionMergeBackward{.shape = shape,
-                                                         .block = block_of_step(context_, shape, step),
-                                                         .qkv = saved_[Saved::qkv],
-                                                         .kv = saved_[OfSteps::kv][step],
-                                                         .out = saved_[Saved::attention_output],
-                                                         .log_sum_exp = saved_[Saved::log_sum_exp],
-                                                         .out_gradient = saved_[Between::core_gradient],
-                                                         .qkv_gradient = gradient,
-                                                         .kv_gradient = kv_gradient});
-  kernels_.issue(stream_, kernel::AttentionBackward{.shape = shape,
-                                                    .qkv = saved_[Saved::qkv],
-                                                    .out = core_output(),
-                                                    .log_sum_exp = saved_[Saved::log_sum_exp],
-                                                    .out_gradient = saved_[Between::core_gradient],
-                                                    .qkv_gradient = gradient});
-  if (kv_gradient)
-    kernels_.issue(stream_, kernel::CopyColumns{.from = gradient,
-                                                .from_column = shape.q_columns(),
-                                                .to = kv_gradient,
-                                                .to_column = 0,
-                                                .count = 2 * shape.kv_columns()});
-}
-
-// Runs after the core's last step and exchange.
-void UnitRun::rotary_backward() {
-  const AttentionShape shape = context_.attention_shape();
-  release_kv(context_, stream_, saved_);
-  if (Tensor& own = saved_[OfSteps::kv_sums].back()) {
-    kernels_.issue(stream_, kernel::CopyColumns{.from = own,
-                                                .from_column = 0,
-                                                .to = saved_[Saved::inner_gradient],
-                                                .to_column = shape.q_columns(),
-                                                .count = 2 * shape.kv_columns()});
-    release(own);
-  }
-  release(saved_[Between::core_gradient]);
-  for (const Saved done : {Saved::core_output, Saved::qkv, Saved::log_sum_exp}) release(saved_[done]);
-  kernels_.issue(stream_, kernel::RopeBackward{.shape = shape,
-                                               .theta = context_.training.model.rope_theta,
-                                               .qkv_gradient = saved_[Saved::inner_gradient]});
-}
-
 void UnitRun::activation_backward() {
   Tensor &in = saved_[Saved::fc1_output], &gradient = saved_[Between::core_gradient];
   const Tensor& in_gradient = saved_[Saved::inner_gradient];
@@ -418,7 +349,10 @@ void UnitRun::activation_backward() {
                                 .gate_up = in, .out_gradient = gradient, .gate_up_gradient = in_gradient});
   else
     kernels_.issue(stream_,
-                   kernel::GeluBackward{.x = in, .out_gradient = gradient, .x_gradient = in_gradient});
+                   kernel::ActivationBackward{.function = pointwise(context_.training.model.activation()),
+                                              .x = in,
+                                              .out_gradient = gradient,
+                                              .x_gradient = in_gradient});
   release(gradient);
   release(in);
 }
@@ -474,6 +408,12 @@ void UnitRun::table_gradient(Tensor& out_gradient) {
                                                     .out_gradient = out_gradient,
                                                     .first = context_.tp_index * table.weight.rows,
                                                     .table_gradient = table.gradient});
+  if (adds_positions())
+    kernels_.issue(
+        stream_, kernel::EmbeddingBackward{.tokens = rank_.positions,
+                                           .out_gradient = out_gradient,
+                                           .first = 0,
+                                           .table_gradient = with_role(parameters_, Role::second).gradient});
   release(out_gradient);
 }
 

@@ -65,6 +65,19 @@ class UnitRun {
   void activation_forward(MemoryKind kind);
   void drop_recomputed();
 
+  // The norm of q, or of k, by heads: what it copies from q, k and v, and its own tensors.
+  struct HeadNorm {
+    int64_t column, columns;
+    Tensor input, statistics, gain, gain_gradient;  // `input` has a row for each head
+  };
+  [[nodiscard]] HeadNorm head_norm(bool of_k);
+  void query_key_norm_forward(MemoryKind kind);
+  void query_key_norm_backward();
+  void rotary_forward();
+  [[nodiscard]] bool adds_positions() const {
+    return context_.training.model.positions > 0 && context_.tp_index == 0;
+  }
+
   // I.
   void take_output_gradient();
   void backward(const Component& component);

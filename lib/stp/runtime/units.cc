@@ -8,11 +8,14 @@ namespace {
 const ParameterState& norm_of(const std::vector<ParameterState>& parameters) {
   return with_role(parameters, Role::norm);
 }
-const ParameterState& norm_bias_of(const std::vector<ParameterState>& parameters) {
-  return with_role(parameters, Role::norm_bias);
+// The norm's bias, or its gradient; empty without one.
+Tensor of_norm_bias(const UnitContext& context, const std::vector<ParameterState>& parameters,
+                    Tensor ParameterState::*which) {
+  return context.training.model.norm() == Norm::layer ? with_role(parameters, Role::norm_bias).*which
+                                                      : Tensor{};
 }
 
-bool is_layer_norm(const UnitContext& context) { return context.training.model.family == Family::vit; }
+bool is_layer_norm(const UnitContext& context) { return context.training.model.norm() != Norm::rms; }
 
 // Calls copy(rows of images of all samples, the same rows of `all`) for each sample; images stand first in
 // it.
@@ -63,13 +66,13 @@ void norm_forward(const UnitContext& context, Stream& stream, const std::vector<
   const Tensor& gain = norm_of(parameters).weight;
   const double epsilon = context.training.model.norm_epsilon;
   if (is_layer_norm(context))
-    context.device.kernels().issue(stream,
-                                   kernel::LayerNormForward{.x = saved[Saved::norm_input],
-                                                            .gain = gain,
-                                                            .bias = norm_bias_of(parameters).weight,
-                                                            .epsilon = epsilon,
-                                                            .y = saved[Saved::norm_output],
-                                                            .statistics = saved[Saved::norm_statistics]});
+    context.device.kernels().issue(
+        stream, kernel::LayerNormForward{.x = saved[Saved::norm_input],
+                                         .gain = gain,
+                                         .bias = of_norm_bias(context, parameters, &ParameterState::weight),
+                                         .epsilon = epsilon,
+                                         .y = saved[Saved::norm_output],
+                                         .statistics = saved[Saved::norm_statistics]});
   else
     context.device.kernels().issue(stream, kernel::RmsNormForward{.x = saved[Saved::norm_input],
                                                                   .gain = gain,
@@ -83,15 +86,16 @@ void norm_backward(const UnitContext& context, Stream& stream, const std::vector
   const ParameterState& gain = norm_of(parameters);
   if (is_layer_norm(context))
     context.device.kernels().issue(
-        stream, kernel::LayerNormBackward{.dy = gradient,
-                                          .x = saved[Saved::norm_input],
-                                          .gain = gain.weight,
-                                          .statistics = saved[Saved::norm_statistics],
-                                          .residual_factor = factor,
-                                          .residual = residual,
-                                          .dx = gradient,
-                                          .gain_gradient = gain.gradient,
-                                          .bias_gradient = norm_bias_of(parameters).gradient});
+        stream, kernel::LayerNormBackward{
+                    .dy = gradient,
+                    .x = saved[Saved::norm_input],
+                    .gain = gain.weight,
+                    .statistics = saved[Saved::norm_statistics],
+                    .residual_factor = factor,
+                    .residual = residual,
+                    .dx = gradient,
+                    .gain_gradient = gain.gradient,
+                    .bias_gradient = of_norm_bias(context, parameters, &ParameterState::gradient)});
   else
     context.device.kernels().issue(stream, kernel::RmsNormBackward{.dy = gradient,
                                                                    .x = saved[Saved::norm_input],

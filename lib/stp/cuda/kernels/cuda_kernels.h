@@ -64,8 +64,11 @@ class CudaKernels : public Kernels {
   void run(Stream& stream, const kernel::Gemm& k) override;
   void run(Stream& stream, const kernel::RmsNormForward& k) override;
   void run(Stream& stream, const kernel::RmsNormBackward& k) override;
+  void run(Stream& stream, const kernel::LayerNormForward& k) override;
+  void run(Stream& stream, const kernel::LayerNormBackward& k) override;
   void run(Stream& stream, const kernel::BiasRopeForward& k) override;
   void run(Stream& stream, const kernel::RopeBackward& k) override;
+  void run(Stream& stream, const kernel::AddBias& k) override;
   void run(Stream& stream, const kernel::AddColumnSums& k) override;
   void run(Stream& stream, const kernel::AttentionForward& k) override;
   void run(Stream& stream, const kernel::AttentionBackward& k) override;
@@ -73,6 +76,8 @@ class CudaKernels : public Kernels {
   void run(Stream& stream, const kernel::AttentionMergeBackward& k) override;
   void run(Stream& stream, const kernel::SwigluForward& k) override;
   void run(Stream& stream, const kernel::SwigluBackward& k) override;
+  void run(Stream& stream, const kernel::ActivationForward& k) override;
+  void run(Stream& stream, const kernel::ActivationBackward& k) override;
   void run(Stream& stream, const kernel::EmbeddingForward& k) override;
   void run(Stream& stream, const kernel::EmbeddingBackward& k) override;
   void run(Stream& stream, const kernel::RowMaximum& k) override;

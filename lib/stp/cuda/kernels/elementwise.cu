@@ -1,4 +1,5 @@
-// Kernels that read each element once: fill, scale, add_rows, check_finite, SwiGLU.
+// Kernels that read each element once: fill, scale, add_rows, check_finite, add_bias, SwiGLU and other
+// activations.
 #include "stp/cuda/kernels/cuda_kernels.h"
 #include "stp/cuda/kernels/device.cuh"
 #include "stp/device/bfloat16.h"
@@ -94,7 +95,110 @@ __global__ void swiglu_backward_kernel(int64_t rows, int columns, const T* gate_
   }
 }
 
+template <typename T, int N>
+__global__ void add_bias_kernel(int64_t rows, int columns, float factor, const T* bias, T* x) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) * N;
+  if (i >= columns) return;
+  const Values<N> add = load<N>(bias + i);
+  for (int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
+    Values<N> v = load<N>(x + row * columns + i);
+#pragma unroll
+    for (int k = 0; k < N; ++k) v.at[k] += factor * add.at[k];
+    store(x + row * columns + i, v);
+  }
+}
+
+// The functions of kernel::Pointwise, and their derivatives.
+struct Gelu {
+  static constexpr float kRootOfHalf = 0.70710678118654752F, kDensityAtZero = 0.39894228040143268F;
+  __device__ static float normal(float x) { return 0.5F * (1.0F + erff(x * kRootOfHalf)); }
+  __device__ static float value(float x) { return x * normal(x); }
+  __device__ static float derivative(float x) { return normal(x) + x * kDensityAtZero * expf(-0.5F * x * x); }
+};
+struct GeluTanh {
+  static constexpr float kScale = 0.79788456080286536F, kCubic = 0.044715F;
+  __device__ static float tanh_of(float x) { return tanhf(kScale * (x + kCubic * x * x * x)); }
+  __device__ static float value(float x) { return 0.5F * x * (1.0F + tanh_of(x)); }
+  __device__ static float derivative(float x) {
+    const float t = tanh_of(x);
+    return 0.5F * (1.0F + t) + 0.5F * x * (1.0F - t * t) * kScale * (1.0F + 3.0F * kCubic * x * x);
+  }
+};
+struct SquaredRelu {
+  __device__ static float value(float x) { return x > 0.0F ? x * x : 0.0F; }
+  __device__ static float derivative(float x) { return x > 0.0F ? 2.0F * x : 0.0F; }
+};
+
+template <typename Function, typename T>
+__global__ void activation_forward_kernel(int64_t count, const T* x, T* out) {
+  for_each_pack<kPack<T>>(count, [&](auto width, int64_t i) {
+    Values<width> v = load<width>(x + i);
+#pragma unroll
+    for (int k = 0; k < width; ++k) v.at[k] = Function::value(v.at[k]);
+    store(out + i, v);
+  });
+}
+
+template <typename Function, typename T>
+__global__ void activation_backward_kernel(int64_t count, const T* x, const T* gradient, T* x_gradient) {
+  for_each_pack<kPack<T>>(count, [&](auto width, int64_t i) {
+    Values<width> d = load<width>(gradient + i);
+    const Values<width> v = load<width>(x + i);
+#pragma unroll
+    for (int k = 0; k < width; ++k) d.at[k] *= Function::derivative(v.at[k]);
+    store(x_gradient + i, d);
+  });
+}
+
+template <typename Work>
+void with_function(kernel::Pointwise function, Work work) {
+  switch (function) {
+    case kernel::Pointwise::gelu:
+      return work(Gelu{});
+    case kernel::Pointwise::gelu_tanh:
+      return work(GeluTanh{});
+    case kernel::Pointwise::squared_relu:
+      return work(SquaredRelu{});
+  }
+}
+
 }  // namespace
+
+void CudaKernels::run(Stream& stream, const kernel::AddBias& k) {
+  expect_columns(k.name, k.x.columns);
+  with_type(k, [&]<typename T>(T) {
+    if (k.x.elements() == 0) return;
+    by_width<T>(k.x.columns, [&](auto width) {
+      const auto kernel = add_bias_kernel<T, width>;
+      start(stream, kernel, tile_shape(kernel, k.x.rows, k.x.columns / width), k.x.rows,
+            static_cast<int>(k.x.columns), static_cast<float>(k.factor), data<T>(k.bias), data<T>(k.x));
+    });
+  });
+}
+
+void CudaKernels::run(Stream& stream, const kernel::ActivationForward& k) {
+  const int64_t count = k.x.elements();
+  with_type(k, [&]<typename T>(T) {
+    if (count == 0) return;
+    with_function(k.function, [&]<typename Function>(Function) {
+      const auto kernel = activation_forward_kernel<Function, T>;
+      start(stream, kernel, flat_shape(kernel, divide_up<int64_t>(count, kPack<T>)), count, data<T>(k.x),
+            data<T>(k.out));
+    });
+  });
+}
+
+void CudaKernels::run(Stream& stream, const kernel::ActivationBackward& k) {
+  const int64_t count = k.x.elements();
+  with_type(k, [&]<typename T>(T) {
+    if (count == 0) return;
+    with_function(k.function, [&]<typename Function>(Function) {
+      const auto kernel = activation_backward_kernel<Function, T>;
+      start(stream, kernel, flat_shape(kernel, divide_up<int64_t>(count, kPack<T>)), count, data<T>(k.x),
+            data<T>(k.out_gradient), data<T>(k.x_gradient));
+    });
+  });
+}
 
 void CudaKernels::run(Stream& stream, const kernel::Fill& k) {
   const auto bytes = static_cast<int64_t>(k.tensor.bytes());

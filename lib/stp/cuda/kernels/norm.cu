@@ -1,5 +1,5 @@
-// RMSNorm, and sums over columns for its backward and for biases: a first kernel sums shares of the rows, a
-// second kernel adds the shares in order.
+// RMSNorm, LayerNorm, and sums over columns for its backward and for biases: a first kernel sums shares of
+// the rows, a second kernel adds the shares in order.
 #include "stp/cuda/kernels/cuda_kernels.h"
 #include "stp/cuda/kernels/device.cuh"
 
@@ -13,27 +13,46 @@ constexpr int64_t kMostShares = 512;
 // Sums over columns: a block is lanes along the columns times lines along the rows.
 constexpr int kLines = 8;
 
-template <typename T, int N>
+// Of x with LayerNorm's mean subtracted, or as it is: `kCentred`. Where statistics are a row's mean and rstd,
+// they are two, else one.
+template <bool kCentred, typename T, int N>
 __global__ void __launch_bounds__(kRowThreads)
-    rms_norm_forward_kernel(int64_t rows, int columns, const T* x, const T* gain, float epsilon, T* y,
-                            float* rstd) {
+    norm_forward_kernel(int64_t rows, int columns, const T* x, const T* gain, const T* bias, float epsilon,
+                        T* y, float* statistics) {
   const int first = static_cast<int>(threadIdx.x) * N, step = static_cast<int>(blockDim.x) * N;
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const T* from = x + row * columns;
+    float mean = 0;
+    if constexpr (kCentred) {
+      for (int i = first; i < columns; i += step) {
+        const Values<N> v = load<N>(from + i);
+#pragma unroll
+        for (int k = 0; k < N; ++k) mean += v.at[k];
+      }
+      mean = reduce_block(mean, Sum{}, 0.0F) / static_cast<float>(columns);
+    }
     float squares = 0;
-    for (int i = first; i < columns; i += step) {
+    for (int i = first; i < columns; i += step) {  // from here on the row is in the first-level cache
       const Values<N> v = load<N>(from + i);
 #pragma unroll
-      for (int k = 0; k < N; ++k) squares += v.at[k] * v.at[k];
+      for (int k = 0; k < N; ++k) squares += (v.at[k] - mean) * (v.at[k] - mean);
     }
     squares = reduce_block(squares, Sum{}, 0.0F);
     const float r = 1.0F / sqrtf(squares / static_cast<float>(columns) + epsilon);
-    if (threadIdx.x == 0) rstd[row] = r;
-    for (int i = first; i < columns; i += step) {  // the row is in the first-level cache
+    if (threadIdx.x == 0) {
+      if constexpr (kCentred) statistics[2 * row] = mean;
+      statistics[kCentred ? 2 * row + 1 : row] = r;
+    }
+    for (int i = first; i < columns; i += step) {
       Values<N> v = load<N>(from + i);
       const Values<N> g = load<N>(gain + i);
 #pragma unroll
-      for (int k = 0; k < N; ++k) v.at[k] *= r * g.at[k];
+      for (int k = 0; k < N; ++k) v.at[k] = (v.at[k] - mean) * (r * g.at[k]);
+      if (kCentred && bias != nullptr) {
+        const Values<N> add = load<N>(bias + i);
+#pragma unroll
+        for (int k = 0; k < N; ++k) v.at[k] += add.at[k];
+      }
       store(y + row * columns + i, v);
     }
   }
@@ -42,34 +61,40 @@ __global__ void __launch_bounds__(kRowThreads)
 // Each block takes every gridDim-th row and sums its share of the gain's gradient: in shared memory, or in
 // the share itself if a row is too long. A thread handles the same columns of all rows and does not use other
 // threads' sums.
-template <typename T, int N>
+template <bool kCentred, typename T, int N>
 __global__ void __launch_bounds__(kRowThreads)
-    rms_norm_backward_kernel(int64_t rows, int columns, const T* dy, const T* x, const T* gain,
-                             const float* rstd, float residual_factor, const T* residual, T* dx,
-                             float* gain_shares, bool in_shared) {
+    norm_backward_kernel(int64_t rows, int columns, const T* dy, const T* x, const T* gain,
+                         const float* statistics, float residual_factor, const T* residual, T* dx,
+                         float* gain_shares, bool in_shared) {
   const int first = static_cast<int>(threadIdx.x) * N, step = static_cast<int>(blockDim.x) * N;
   float* const share = gain_shares + int64_t{blockIdx.x} * columns;
   float* const sums = in_shared ? static_cast<float*>(dynamic_shared()) : share;
   for (int i = first; i < columns; i += step) store(sums + i, Values<N>{});
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const int64_t offset = row * columns;
-    const float r = rstd[row];
-    float along = 0;
+    const float mean = kCentred ? statistics[2 * row] : 0.0F;
+    const float r = statistics[kCentred ? 2 * row + 1 : row];
+    float along = 0, all = 0;
     for (int i = first; i < columns; i += step) {
       const Values<N> d = load<N>(dy + offset + i), v = load<N>(x + offset + i), g = load<N>(gain + i);
 #pragma unroll
-      for (int k = 0; k < N; ++k) along += d.at[k] * g.at[k] * v.at[k];
+      for (int k = 0; k < N; ++k) {
+        along += d.at[k] * g.at[k] * (v.at[k] - mean);
+        all += d.at[k] * g.at[k];
+      }
     }
     along = reduce_block(along, Sum{}, 0.0F);
-    // y = x·r·gain, ∂r/∂x = −r³·x / columns
+    // y = (x − mean)·r·gain, ∂r/∂x = −r³·(x − mean) / columns; the mean takes each row's mean gradient away
     const float pull = along * r * r * r / static_cast<float>(columns);
+    const float shift = kCentred ? reduce_block(all, Sum{}, 0.0F) * r / static_cast<float>(columns) : 0.0F;
     for (int i = first; i < columns; i += step) {
       const Values<N> d = load<N>(dy + offset + i), v = load<N>(x + offset + i), g = load<N>(gain + i);
       Values<N> sum = load<N>(sums + i), to;
 #pragma unroll
       for (int k = 0; k < N; ++k) {
-        sum.at[k] += d.at[k] * v.at[k] * r;
-        to.at[k] = d.at[k] * g.at[k] * r - v.at[k] * pull;
+        const float u = v.at[k] - mean;
+        sum.at[k] += d.at[k] * u * r;
+        to.at[k] = d.at[k] * g.at[k] * r - u * pull - shift;
       }
       store(sums + i, sum);
       if (residual != nullptr) {
@@ -132,18 +157,53 @@ void add_shares(Stream& stream, int64_t count, const float* shares, const Tensor
   start(stream, add_shares_kernel, shape, count, static_cast<int>(sums.columns), shares, data<float>(sums));
 }
 
+template <bool kCentred, typename T>
+void norm_forward(Stream& stream, const TensorView& x, const TensorView& gain, const TensorView& bias,
+                  double epsilon, const TensorView& y, const TensorView& statistics) {
+  if (x.elements() == 0) return;
+  by_width<T>(x.columns, [&](auto width) {
+    const auto kernel = norm_forward_kernel<kCentred, T, width>;
+    start(stream, kernel, row_shape(kernel, x.rows, x.columns / width, kRowThreads), x.rows,
+          static_cast<int>(x.columns), data<T>(x), data<T>(gain), data<T>(bias), static_cast<float>(epsilon),
+          data<T>(y), data<float>(statistics));
+  });
+}
+
+// `shares`: memory for kMostShares rows, or for all.
+template <bool kCentred, typename T, typename Kernel>
+void norm_backward(Stream& stream, const Kernel& k, const TensorView& statistics, float* shares) {
+  const size_t row_bytes = static_cast<size_t>(k.x.columns) * sizeof(float);
+  int64_t count = 0;
+  by_width<T>(k.x.columns, [&](auto width) {
+    const auto kernel = norm_backward_kernel<kCentred, T, width>;
+    const bool in_shared = row_bytes <= shared_limit(address_of(kernel));
+    LaunchShape shape =
+        row_shape(kernel, k.x.rows, k.x.columns / width, kRowThreads, in_shared ? row_bytes : 0);
+    shape.blocks.x = std::min(shape.blocks.x, narrow(kMostShares));
+    count = shape.blocks.x;
+    start(stream, kernel, shape, k.x.rows, static_cast<int>(k.x.columns), data<T>(k.dy), data<T>(k.x),
+          data<T>(k.gain), data<float>(statistics), static_cast<float>(k.residual_factor),
+          data<T>(k.residual), data<T>(k.dx), shares, in_shared);
+  });
+  add_shares(stream, count, shares, k.gain_gradient);
+}
+
+size_t bytes_of_shares(const TensorView& x) {
+  return static_cast<size_t>(std::min(x.rows, kMostShares) * x.columns) * sizeof(float);
+}
+
 }  // namespace
 
 void CudaKernels::run(Stream& stream, const kernel::RmsNormForward& k) {
   expect_columns(k.name, k.x.columns);
+  with_type(k,
+            [&]<typename T>(T) { norm_forward<false, T>(stream, k.x, k.gain, {}, k.epsilon, k.y, k.rstd); });
+}
+
+void CudaKernels::run(Stream& stream, const kernel::LayerNormForward& k) {
+  expect_columns(k.name, k.x.columns);
   with_type(k, [&]<typename T>(T) {
-    if (k.x.elements() == 0) return;
-    by_width<T>(k.x.columns, [&](auto width) {
-      const auto kernel = rms_norm_forward_kernel<T, width>;
-      start(stream, kernel, row_shape(kernel, k.x.rows, k.x.columns / width, kRowThreads), k.x.rows,
-            static_cast<int>(k.x.columns), data<T>(k.x), data<T>(k.gain), static_cast<float>(k.epsilon),
-            data<T>(k.y), data<float>(k.rstd));
-    });
+    norm_forward<true, T>(stream, k.x, k.gain, k.bias, k.epsilon, k.y, k.statistics);
   });
 }
 
@@ -151,22 +211,19 @@ void CudaKernels::run(Stream& stream, const kernel::RmsNormBackward& k) {
   expect_columns(k.name, k.x.columns);
   with_type(k, [&]<typename T>(T) {
     if (k.x.elements() == 0) return;
-    const size_t row_bytes = static_cast<size_t>(k.x.columns) * sizeof(float);
-    const auto most = static_cast<size_t>(std::min(k.x.rows, kMostShares));
-    auto* const shares = reinterpret_cast<float*>(scratch(stream, most * row_bytes));
-    int64_t count = 0;
-    by_width<T>(k.x.columns, [&](auto width) {
-      const auto kernel = rms_norm_backward_kernel<T, width>;
-      const bool in_shared = row_bytes <= shared_limit(address_of(kernel));
-      LaunchShape shape =
-          row_shape(kernel, k.x.rows, k.x.columns / width, kRowThreads, in_shared ? row_bytes : 0);
-      shape.blocks.x = std::min(shape.blocks.x, narrow(kMostShares));
-      count = shape.blocks.x;
-      start(stream, kernel, shape, k.x.rows, static_cast<int>(k.x.columns), data<T>(k.dy), data<T>(k.x),
-            data<T>(k.gain), data<float>(k.rstd), static_cast<float>(k.residual_factor), data<T>(k.residual),
-            data<T>(k.dx), shares, in_shared);
-    });
-    add_shares(stream, count, shares, k.gain_gradient);
+    auto* const shares = reinterpret_cast<float*>(scratch(stream, bytes_of_shares(k.x)));
+    norm_backward<false, T>(stream, k, k.rstd, shares);
+  });
+}
+
+void CudaKernels::run(Stream& stream, const kernel::LayerNormBackward& k) {
+  expect_columns(k.name, k.x.columns);
+  with_type(k, [&]<typename T>(T) {
+    if (k.x.elements() == 0) return;
+    if (k.bias_gradient)  // first: dx may be dy
+      run(stream, kernel::AddColumnSums{.gradient = k.dy, .bias_gradient = k.bias_gradient});
+    auto* const shares = reinterpret_cast<float*>(scratch(stream, bytes_of_shares(k.x)));
+    norm_backward<true, T>(stream, k, k.statistics, shares);
   });
 }
 

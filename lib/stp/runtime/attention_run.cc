@@ -1,0 +1,189 @@
+// The components of attention between its two linear layers.
+#include "stp/runtime/unit_run.h"
+
+namespace stp {
+namespace {
+
+// The shape that the core works on: with an all-to-all, whole sequences of a share of the heads.
+AttentionShape core_shape(const UnitContext& context) {
+  AttentionShape shape = context.attention_shape();
+  if (!context.division().exchanges_heads()) return shape;
+  shape.seq *= context.cp();
+  shape.q_heads /= context.cp();
+  shape.kv_heads /= context.cp();
+  shape.cp = 1;
+  shape.cp_index = 0;
+  return shape;
+}
+
+// The keys and values of a step of a ring's core: those of the rank `step` places before.
+AttentionBlock block_of_step(const UnitContext& context, const AttentionShape& shape, int step) {
+  return attention_block(shape, (context.cp_index - step + context.cp()) % context.cp());
+}
+
+}  // namespace
+
+// Of q, then of k: its copy, by heads, is normed; the result replaces it.
+void UnitRun::query_key_norm_forward(MemoryKind kind) {
+  const AttentionShape shape = context_.attention_shape();
+  saved_[Saved::query_key_norm_input] = make(kind, shape.q_columns() + shape.kv_columns());
+  saved_[Saved::query_key_norm_statistics] = context_.device.allocate(
+      stream_, kind, statistics_type(context_.training.type), shape.tokens(), shape.q_heads + shape.kv_heads);
+  for (const bool of_k : {false, true}) {
+    const HeadNorm norm = head_norm(of_k);
+    Tensor out = make(MemoryKind::working, norm.columns);
+    kernels_.issue(stream_, kernel::CopyColumns{.from = saved_[Saved::qkv],
+                                                .from_column = norm.column,
+                                                .to = norm.input.part(0, rows_, norm.columns),
+                                                .to_column = 0,
+                                                .count = norm.columns});
+    kernels_.issue(stream_, kernel::RmsNormForward{.x = norm.input,
+                                                   .gain = norm.gain,
+                                                   .epsilon = context_.training.model.norm_epsilon,
+                                                   .y = out.part(0, norm.input.rows, norm.input.columns),
+                                                   .rstd = norm.statistics});
+    kernels_.issue(stream_, kernel::CopyColumns{.from = out,
+                                                .from_column = 0,
+                                                .to = saved_[Saved::qkv],
+                                                .to_column = norm.column,
+                                                .count = norm.columns});
+    release(out);
+  }
+}
+
+void UnitRun::query_key_norm_backward() {
+  for (const bool of_k : {false, true}) {
+    const HeadNorm norm = head_norm(of_k);
+    Tensor copy = make(MemoryKind::working, norm.columns);
+    const Tensor gradient = copy.part(0, norm.input.rows, norm.input.columns);
+    kernels_.issue(stream_, kernel::CopyColumns{.from = saved_[Saved::inner_gradient],
+                                                .from_column = norm.column,
+                                                .to = copy,
+                                                .to_column = 0,
+                                                .count = norm.columns});
+    kernels_.issue(stream_, kernel::RmsNormBackward{.dy = gradient,
+                                                    .x = norm.input,
+                                                    .gain = norm.gain,
+                                                    .rstd = norm.statistics,
+                                                    .residual_factor = 0,
+                                                    .residual = {},
+                                                    .dx = gradient,
+                                                    .gain_gradient = norm.gain_gradient});
+    kernels_.issue(stream_, kernel::CopyColumns{.from = copy,
+                                                .from_column = 0,
+                                                .to = saved_[Saved::inner_gradient],
+                                                .to_column = norm.column,
+                                                .count = norm.columns});
+    release(copy);
+  }
+  release(saved_[Saved::query_key_norm_input]);
+  release(saved_[Saved::query_key_norm_statistics]);
+}
+
+UnitRun::HeadNorm UnitRun::head_norm(bool of_k) {
+  const AttentionShape shape = context_.attention_shape();
+  const int64_t q = shape.q_columns(), columns = of_k ? shape.kv_columns() : q, dim = shape.head_dim,
+                heads = shape.tokens() * columns / dim, before = of_k ? shape.tokens() * q : 0;
+  const ParameterState& gains = with_role(parameters_, Role::query_key_norm);
+  return {.column = of_k ? q : 0,
+          .columns = columns,
+          .input = saved_[Saved::query_key_norm_input].part(before, heads, dim),
+          .statistics = saved_[Saved::query_key_norm_statistics].part(before / dim, heads, 1),
+          .gain = gains.weight.part(of_k ? dim : 0, 1, dim),
+          .gain_gradient = gains.gradient.part(of_k ? dim : 0, 1, dim)};
+}
+
+void UnitRun::rotary_forward() {
+  const ModelConfig& model = context_.training.model;
+  if (!model.rotary()) return;
+  const bool adds_bias = has_bias(first_linear()) && rotary_adds_bias(model, op_.unit);
+  kernels_.issue(stream_, kernel::BiasRopeForward{.shape = context_.attention_shape(),
+                                                  .theta = model.rope_theta,
+                                                  .bias = adds_bias ? bias(first_linear()).weight : Tensor{},
+                                                  .qkv = saved_[Saved::qkv]});
+}
+
+// The core's own output: with an all-to-all, for all ranks' rows.
+Tensor& UnitRun::core_output() {
+  return saved_[context_.division().exchanges_heads() ? Saved::core_output : Saved::attention_output];
+}
+
+// Runs a step of the core. The first step makes the results; without a ring it is the only one.
+void UnitRun::core_forward(int step, MemoryKind kind) {
+  const AttentionShape shape = core_shape(context_);
+  if (step > 0)
+    return kernels_.issue(stream_,
+                          kernel::AttentionMergeForward{.shape = shape,
+                                                        .block = block_of_step(context_, shape, step),
+                                                        .qkv = saved_[Saved::qkv],
+                                                        .kv = saved_[OfSteps::kv][step],
+                                                        .out = saved_[Saved::attention_output],
+                                                        .log_sum_exp = saved_[Saved::log_sum_exp]});
+  Tensor &out = core_output(), &log_sum_exp = saved_[Saved::log_sum_exp];
+  out = context_.make(stream_, kind, shape.tokens(), shape.q_columns());
+  log_sum_exp = context_.device.allocate(stream_, kind, statistics_type(context_.training.type),
+                                         shape.tokens(), shape.q_heads);
+  kernels_.issue(stream_,
+                 kernel::AttentionForward{
+                     .shape = shape, .qkv = saved_[Saved::qkv], .out = out, .log_sum_exp = log_sum_exp});
+}
+
+// Runs a step of the core. The gradient of q is summed here, the gradients of k and v in the ring.
+void UnitRun::core_backward() {
+  const AttentionShape shape = core_shape(context_);
+  const int step = op_.step;
+  if (step == 0) {
+    saved_[OfSteps::kv_gradients].assign(context_.cp(), {});
+    saved_[OfSteps::kv_sums].assign(context_.cp() + 1, {});
+  }
+  Tensor& gradient = saved_[Saved::inner_gradient];
+  if (shape.cp == 1) gradient = gradient.part(0, shape.tokens(), gradient.elements() / shape.tokens());
+  Tensor kv_gradient;
+  if (shape.cp > 1)
+    kv_gradient = saved_[OfSteps::kv_gradients][step] = make(MemoryKind::working, 2 * shape.kv_columns());
+  if (step > 0)
+    return kernels_.issue(stream_,
+                          kernel::AttentionMergeBackward{.shape = shape,
+                                                         .block = block_of_step(context_, shape, step),
+                                                         .qkv = saved_[Saved::qkv],
+                                                         .kv = saved_[OfSteps::kv][step],
+                                                         .out = saved_[Saved::attention_output],
+                                                         .log_sum_exp = saved_[Saved::log_sum_exp],
+                                                         .out_gradient = saved_[Between::core_gradient],
+                                                         .qkv_gradient = gradient,
+                                                         .kv_gradient = kv_gradient});
+  kernels_.issue(stream_, kernel::AttentionBackward{.shape = shape,
+                                                    .qkv = saved_[Saved::qkv],
+                                                    .out = core_output(),
+                                                    .log_sum_exp = saved_[Saved::log_sum_exp],
+                                                    .out_gradient = saved_[Between::core_gradient],
+                                                    .qkv_gradient = gradient});
+  if (kv_gradient)
+    kernels_.issue(stream_, kernel::CopyColumns{.from = gradient,
+                                                .from_column = shape.q_columns(),
+                                                .to = kv_gradient,
+                                                .to_column = 0,
+                                                .count = 2 * shape.kv_columns()});
+}
+
+// Runs after the core's last step and exchange.
+void UnitRun::rotary_backward() {
+  const AttentionShape shape = context_.attention_shape();
+  release_kv(context_, stream_, saved_);
+  if (Tensor& own = saved_[OfSteps::kv_sums].back()) {
+    kernels_.issue(stream_, kernel::CopyColumns{.from = own,
+                                                .from_column = 0,
+                                                .to = saved_[Saved::inner_gradient],
+                                                .to_column = shape.q_columns(),
+                                                .count = 2 * shape.kv_columns()});
+    release(own);
+  }
+  release(saved_[Between::core_gradient]);
+  for (const Saved done : {Saved::core_output, Saved::qkv, Saved::log_sum_exp}) release(saved_[done]);
+  if (context_.training.model.rotary())
+    kernels_.issue(stream_, kernel::RopeBackward{.shape = shape,
+                                                 .theta = context_.training.model.rope_theta,
+                                                 .qkv_gradient = saved_[Saved::inner_gradient]});
+}
+
+}  // namespace stp
