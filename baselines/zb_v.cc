@@ -151,10 +151,12 @@ class MemoryScheduler {
 struct BaseOrder {
   const Problem& problem;
   const StepOrder& order;
+  double least;               // the last rank's start: a bound of the bubble
   std::vector<int> capacity;  // by rank: the most activations that it may hold
   size_t rank_0_is_alone;     // from this step on no rank waits for rank 0, so it runs its W first
 
-  BaseOrder(const Problem& with, const StepOrder& of) : problem(with), order(of) {
+  BaseOrder(const Problem& with, const StepOrder& of)
+      : problem(with), order(of), least((with.p - 1) * (with.costs.F + with.costs.p2p)) {
     for (const std::vector<Step>& steps : order) capacity.push_back(capacity_for(steps));
     rank_0_is_alone = order[0].rend() - std::find(order[0].rbegin(), order[0].rend(), kI1);
   }
@@ -209,60 +211,85 @@ struct SameLimits {
 class WeightPlacer {
  public:
   explicit WeightPlacer(const Problem& problem)
-      : state_(problem.p, problem.m),
-        ranks_(problem.p),
+      : now_{ListScheduler(problem.p, problem.m), std::vector<Rank>(problem.p), {}},
+        common_(now_),
         placed_(problem.p, std::vector<Step>(size_t{6} * problem.m)) {}
+
+  // `base` is the order of place() from now on.
+  void begin(const BaseOrder& base) {
+    base_ = &base;
+    restart();
+    common_ = now_;
+    common_is_start_ = true;
+  }
 
   // Places each W: where memory is needed, where a wait is long enough, where the rank may not idle longer,
   // and the rest at the end. Returns the bubble, and leaves the order in placed(); stops and returns kNever
-  // once a rank has idled longer than `most_idle`. Sets `same` to the other limits with the same result.
-  double place(const BaseOrder& base, const IdleLimits& limits, double most_idle, SameLimits& same) {
-    const PassCosts& costs = base.problem.costs;
-    state_.restart(costs.p2p);
-    std::ranges::fill(ranks_, Rank{});
+  // once a rank has idled longer than `most_idle`. same() are then the other limits with the same result.
+  double place(const IdleLimits& limits, double most_idle) {
+    if (common_.same.cover(limits))
+      now_ = common_;
+    else
+      restart();
     double bubble = 0;
-    state_.follow(base.order, costs, [&](int r, size_t position, double input) {
-      Rank& rank = ranks_[r];
-      place_before(r, position, input, base, limits, same);
-      placed_[r][rank.placed++] = base.order[r][position];
-      rank.idle += std::max(input - state_.free(r), 0.0);
+    now_.state.follow(base_->order, base_->problem.costs, [&](int r, size_t position, double input) {
+      place_before(r, position, input, limits);
+      Rank& rank = now_.ranks[r];
+      placed_[r][rank.placed++] = base_->order[r][position];
+      rank.idle += std::max(input - now_.state.free(r), 0.0);
       if (rank.idle > most_idle) bubble = kNever;
       return bubble < kNever;
     });
-    for (int r = 0; r < base.problem.p && bubble < kNever; ++r) {
-      while (state_.deferred(r) > 0) weight_gradient(r, costs.W);
-      bubble = std::max(bubble, state_.free(r) - base.problem.work());
+    for (int r = 0; r < base_->problem.p && bubble < kNever; ++r) {
+      while (now_.state.deferred(r) > 0) weight_gradient(r, base_->problem.costs.W);
+      bubble = std::max(bubble, now_.state.free(r) - base_->problem.work());
     }
     return bubble;
   }
   [[nodiscard]] const StepOrder& placed() const { return placed_; }
+  [[nodiscard]] const SameLimits& same() const { return now_.same; }
 
  private:
   struct Rank {
     double idle = 0;
     size_t placed = 0;  // steps put into the order
   };
+  struct Progress {
+    ListScheduler state;
+    std::vector<Rank> ranks;
+    SameLimits same;  // limits that lead here
+  };
+
+  void restart() {
+    now_.state.restart(base_->problem.costs.p2p);
+    std::ranges::fill(now_.ranks, Rank{});
+    now_.same = {};
+  }
 
   // The W before the step of rank r at `position`, whose input arrives at `input`.
-  void place_before(int r, size_t position, double input, const BaseOrder& base, const IdleLimits& limits,
-                    SameLimits& same) {
-    const double W = base.problem.costs.W, epsilon = base.problem.epsilon();
-    const Step step = base.order[r][position];
-    if (is_forward(step) && state_.alive(r) == base.capacity[r]) weight_gradient(r, W);
-    const bool alone = r == 0 && position >= base.rank_0_is_alone;
-    while (state_.deferred(r) > 0 && (alone || state_.free(r) + W <= input + epsilon)) weight_gradient(r, W);
-    const double wait = input - state_.free(r);
-    if (state_.deferred(r) > 0 && wait > epsilon && same.fill(step, ranks_[r].idle + wait, limits))
-      weight_gradient(r, W);
+  void place_before(int r, size_t position, double input, const IdleLimits& limits) {
+    const double W = base_->problem.costs.W, epsilon = base_->problem.epsilon();
+    const ListScheduler& state = now_.state;
+    const Step step = base_->order[r][position];
+    if (is_forward(step) && state.alive(r) == base_->capacity[r]) weight_gradient(r, W);
+    const bool alone = r == 0 && position >= base_->rank_0_is_alone;
+    while (state.deferred(r) > 0 && (alone || state.free(r) + W <= input + epsilon)) weight_gradient(r, W);
+    const double wait = input - state.free(r), idle = now_.ranks[r].idle + wait;
+    if (state.deferred(r) == 0 || wait <= epsilon) return;
+    // Up to here few limits differ; in the steady state there are hardly any waits.
+    if (idle > base_->least && std::exchange(common_is_start_, false)) common_ = now_;
+    if (now_.same.fill(step, idle, limits)) weight_gradient(r, W);
   }
 
   void weight_gradient(int r, double duration) {
-    state_.run(r, kW, state_.free(r) + duration);
-    placed_[r][ranks_[r].placed++] = kW;
+    now_.state.run(r, kW, now_.state.free(r) + duration);
+    placed_[r][now_.ranks[r].placed++] = kW;
   }
 
-  ListScheduler state_;
-  std::vector<Rank> ranks_;
+  const BaseOrder* base_ = nullptr;
+  Progress now_;
+  Progress common_;  // where the first placement might have become another with another limit
+  bool common_is_start_ = true;
   StepOrder placed_;
 };
 
@@ -292,26 +319,28 @@ class Search {
     for (const bool near : {false, true}) {
       const Problem& problem = near ? near_ : problem_;
       const BaseOrder base(problem, order);
-      const double least = (problem.p - 1) * (problem.costs.F + problem.costs.p2p);  // the last rank's start
+      placer_.begin(base);
       std::vector<SameLimits> tried;
       Policy best;
       double best_bubble = kNever;
       const auto attempt = [&](const Policy& policy) {
-        if (best_bubble <= least + problem.epsilon()) return;  // no improvement is possible
+        if (best_bubble <= base.least + problem.epsilon()) return;  // no improvement is possible
         const IdleLimits limits = idle_limits(policy, problem);
         // The same limits would give the same result.
         for (const SameLimits& same : tried)
           if (same.cover(limits)) return;
-        const double bubble = placer_.place(base, limits, best_bubble, tried.emplace_back());
+        const double bubble = placer_.place(limits, best_bubble);
+        tried.push_back(placer_.same());
         if (bubble >= best_bubble - problem.epsilon()) return;
         best = policy;
         best_bubble = bubble;
         offer({placer_.placed(), bubble}, near);
       };
       attempt({});
-      const double step = (best_bubble - least) / kCoarse;
+      const double step = (best_bubble - base.least) / kCoarse;
       for (int variant = 0; variant < 4; ++variant)
-        for (int i = 0; i < kCoarse; ++i) attempt({least + i * step, (variant & 1) != 0, (variant & 2) != 0});
+        for (int i = 0; i < kCoarse; ++i)
+          attempt({base.least + i * step, (variant & 1) != 0, (variant & 2) != 0});
       const Policy coarse = best;
       for (int i = 1 - kFine; i < kFine && coarse.idle_allowed < kUnlimited; ++i)
         attempt({coarse.idle_allowed + i * step / kFine, coarse.before_F, coarse.before_I0});

@@ -83,20 +83,20 @@ class ListScheduler : public PipelineState {
     return here.done[step]++;
   }
 
-  /// Runs the steps of `order`, each as early as possible. Before each step it calls before(rank, position,
-  /// arrival), which may run W on that rank and returns false to stop. `arrival` is the arrival of the step's
-  /// input, 0 for W. Throws std::logic_error if the order deadlocks.
+  /// Runs the steps of `order`, each as early as possible, from where it was left. Before each step it calls
+  /// before(rank, position, arrival), which may run W on that rank and returns false to stop. `arrival` is
+  /// the arrival of the step's input, 0 for W. Throws std::logic_error if the order deadlocks.
   template <typename Before>
   void follow(const StepOrder& order, const PassCosts& costs, const Before& before) {
     const std::array<double, 5> durations = step_costs(costs);
-    std::vector<size_t> next(p_);  // by rank: a position in its order
-    int unfinished = p_;           // ranks
+    int unfinished = p_;  // ranks
     run_by_input([&](int rank) {
-      for (const auto& steps = order[rank]; next[rank] < steps.size(); ++next[rank]) {
-        const Step step = steps[next[rank]];
+      size_t& next = ranks_[rank].next;
+      for (const auto& steps = order[rank]; next < steps.size(); ++next) {
+        const Step step = steps[next];
         const double there = step == kW ? 0 : arrival(rank, step);
         if (there == kNever) return input(rank, step);
-        if (!before(rank, next[rank], there)) {
+        if (!before(rank, next, there)) {
           unfinished = 0;  // no deadlock
           stop();
           return kNoInput;
@@ -114,6 +114,7 @@ class ListScheduler : public PipelineState {
     std::array<size_t, 4> first{};  // by step: the input of microbatch 0
     std::array<int, 4> done{};
     int alive = 0, deferred = 0;
+    size_t next = 0;  // of follow(): a position in the rank's order
   };
   int p_;
   std::vector<Rank> ranks_;

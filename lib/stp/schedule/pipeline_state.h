@@ -99,7 +99,8 @@ class PipelineState {
   /// waits for, or kNoInput at the end. It is called again once that input's arrival is known.
   template <typename Follow>
   void run_by_input(const Follow& follow) {
-    for (int rank = pp(); rank-- > 0;) runnable_.push_back(rank);
+    runnable_.clear();
+    for (int rank = pp(); rank-- > 0; runnable_.push_back(rank)) ranks_[rank].awaited = kNoInput;
     while (!runnable_.empty()) {
       const int rank = runnable_.back();
       runnable_.pop_back();

@@ -26,4 +26,7 @@ using Timing = std::vector<std::vector<BlockTime>>;
 /// microbatches. Time and memory grow linearly with the number of actions.
 Timing time_blocks(const Schedule& schedule, const PassCosts& costs = {});
 
+/// By rank, the number of its blocks that time_blocks() gives times.
+std::vector<size_t> startable_blocks(const Schedule& schedule);
+
 }  // namespace stp

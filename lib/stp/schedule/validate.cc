@@ -1,7 +1,7 @@
 #include "stp/schedule/validate.h"
 
 #include <algorithm>
-#include <array>
+#include <bitset>
 #include <optional>
 
 #include "stp/base/error.h"
@@ -23,10 +23,9 @@ bool has_action(const std::vector<Block>& blocks, const Action& action) {
 }
 
 // By chunk and microbatch of a rank, the passes seen.
-using Seen = std::vector<std::array<bool, kPasses>>;
+using Seen = std::vector<std::bitset<kPasses>>;
 
-void check_nothing_missing(const Schedule& schedule, int rank, const Seen& seen) {
-  const Vocabulary vocabulary = vocabulary_of(schedule);
+void check_nothing_missing(const Schedule& schedule, Vocabulary vocabulary, int rank, const Seen& seen) {
   for (int chunk = 0; chunk < schedule.chunks(); ++chunk) {
     for (int microbatch = 0; microbatch < schedule.microbatches; ++microbatch) {
       const auto& passes = seen[static_cast<size_t>(chunk) * schedule.microbatches + microbatch];
@@ -67,7 +66,7 @@ void check_complete(const Schedule& schedule, const PlaceOfAction& place) {
           refuse_here("there is no microbatch " + std::to_string(action.microbatch) + ", there are " +
                       std::to_string(m));
         auto& passes = seen[static_cast<size_t>(action.chunk) * m + action.microbatch];
-        const auto has = [&](Pass pass) -> bool& { return passes[static_cast<int>(pass)]; };
+        const auto has = [&](Pass pass) { return passes[static_cast<size_t>(pass)]; };
         if (has(action.pass)) refuse_here("appears a second time");
         if (action.pass == Pass::B && (has(Pass::I) || has(Pass::W)))
           refuse_here("is a full backward, but its I or W is there too");
@@ -94,7 +93,7 @@ void check_complete(const Schedule& schedule, const PlaceOfAction& place) {
           follow(Pass::F, "F");
         }
         if (action.pass == Pass::W) follow(Pass::I, "I");
-        has(action.pass) = true;
+        passes.set(static_cast<size_t>(action.pass));
       }
       if (block.braided()) {
         const Action &a = block.actions()[0], &b = block.actions()[1];
@@ -102,7 +101,7 @@ void check_complete(const Schedule& schedule, const PlaceOfAction& place) {
           refuse(place(rank, position, b), "is braided with " + to_string(a) + ", on which it depends");
       }
     }
-    check_nothing_missing(schedule, rank, seen);
+    check_nothing_missing(schedule, vocabulary, rank, seen);
   }
 }
 
@@ -117,20 +116,20 @@ struct Wait {
 };
 
 // Returns the block that the first block of `rank` that never starts waits for. It never starts either.
-std::optional<Wait> wait_of(const Schedule& schedule, const Timing& timing, int rank) {
-  const PassInputs inputs(schedule);
-  const size_t stuck = timing[rank].size();
+std::optional<Wait> wait_of(const Schedule& schedule, const std::vector<size_t>& started, int rank) {
+  const size_t stuck = started[rank];
   if (stuck == schedule.ranks[rank].size()) return {};
+  const PassInputs inputs(schedule);
   for (const Action& action : schedule.ranks[rank][stuck].actions()) {
-    const int needed = inputs.needed(rank, action);
+    const int needed = inputs.of(rank, action).needed;
     if (needed == PassInputs::kNothing) continue;
     for (int owner = 0; owner < schedule.pp(); ++owner)
-      for (size_t block = timing[owner].size(); block < schedule.ranks[owner].size(); ++block)
+      for (size_t block = started[owner]; block < schedule.ranks[owner].size(); ++block)
         for (const Action& other : schedule.ranks[owner][block].actions())
           if (other.microbatch == action.microbatch &&
-              (inputs.made(owner, other) == needed ||
-               (inputs.summed_by(needed) == owner && block > timing[owner].size() &&
-                inputs.needed(owner, other) == needed)))
+              (inputs.of(owner, other).made == needed ||
+               (inputs.summed_by(needed) == owner && block > started[owner] &&
+                inputs.of(owner, other).needed == needed)))
             return Wait{rank, stuck, action, owner, block, other};
   }
   return {};
@@ -138,13 +137,13 @@ std::optional<Wait> wait_of(const Schedule& schedule, const Timing& timing, int 
 
 // Follows the waits from one that never ends: each rank has one, so they lead into a cycle, which is
 // returned.
-std::vector<Wait> cycle_from(Wait wait, const Schedule& schedule, const Timing& timing) {
+std::vector<Wait> cycle_from(Wait wait, const Schedule& schedule, const std::vector<size_t>& started) {
   std::vector<Wait> waits;
   std::vector<bool> seen(schedule.pp());
   while (!seen[wait.rank]) {
     seen[wait.rank] = true;
     waits.push_back(wait);
-    wait = *wait_of(schedule, timing, wait.owner);
+    wait = *wait_of(schedule, started, wait.owner);
   }
   const auto first = std::ranges::find_if(waits, [&](const Wait& other) { return other.rank == wait.rank; });
   waits.erase(waits.begin(), first);
@@ -153,11 +152,11 @@ std::vector<Wait> cycle_from(Wait wait, const Schedule& schedule, const Timing& 
 
 // All ranks together: whether every block can start.
 void check_deadlock(const Schedule& schedule, const PlaceOfAction& place) {
-  const Timing timing = time_blocks(schedule);
+  const std::vector<size_t> started = startable_blocks(schedule);
   for (int rank = 0; rank < schedule.pp(); ++rank) {
-    const auto stuck = wait_of(schedule, timing, rank);
+    const auto stuck = wait_of(schedule, started, rank);
     if (!stuck) continue;
-    const std::vector<Wait> cycle = cycle_from(*stuck, schedule, timing);
+    const std::vector<Wait> cycle = cycle_from(*stuck, schedule, started);
     std::string text = "deadlock: it waits for ";
     for (size_t i = 0; i < cycle.size(); ++i) {
       const Wait &wait = cycle[i], &next = cycle[(i + 1) % cycle.size()];

@@ -20,22 +20,35 @@ PassInputs::PassInputs(const Schedule& schedule)
     : placement_(schedule.placement), vocabulary_(vocabulary_of(schedule)) {
   for (int rank = 0; rank < placement_.ranks(); ++rank)
     for (int chunk = 0; chunk < placement_.chunks(); ++chunk)
-      for (const bool backward : {false, true})
-        hops_.push_back(hop_of(placement_, placement_.stage(rank, chunk), backward));
+      for (size_t i = 0; i < kPasses; ++i) {
+        const auto pass = static_cast<Pass>(i);
+        const int hop = hop_of(placement_, placement_.stage(rank, chunk), is_backward(pass));
+        of_actions_.push_back(is_of_vocabulary(pass) ? of_vocabulary(pass)
+                              : pass == Pass::W      ? OfAction{}
+                                                     : of_hop(hop));
+      }
 }
 
-int PassInputs::needed_of_vocabulary(Pass pass) const {
+PassInputs::OfAction PassInputs::of_hop(int hop) const {
+  const int next = hop + 1;
+  if (vocabulary_ == Vocabulary::whole) return {hop, next};  // behind the last backward nothing waits for it
+  return {hop, next == stages() ? output() : next == 2 * stages() ? input_gradient() : next};
+}
+
+PassInputs::OfAction PassInputs::of_vocabulary(Pass pass) const {
   switch (pass) {
+    case Pass::E:
+      return {kNothing, 0};
     case Pass::S:
-      return output();
+      return {output(), vocabulary_ == Vocabulary::two_barriers ? statistics() : stages()};
     case Pass::T:
-      return statistics();
+      return {statistics(), stages()};
     case Pass::U:
-      return stages();
+      return {stages(), kNothing};
     case Pass::G:
-      return input_gradient();
+      return {input_gradient(), kNothing};
     default:
-      return kNothing;
+      return {};
   }
 }
 
@@ -43,19 +56,6 @@ int PassInputs::summed_by(int tensor) const {
   if (vocabulary_ == Vocabulary::whole || (tensor != 0 && tensor != stages() && tensor != statistics()))
     return kNothing;
   return placement_.rank_of(tensor == 0 ? 0 : stages() - 1);
-}
-
-int PassInputs::made_of_vocabulary(Pass pass) const {
-  switch (pass) {
-    case Pass::E:
-      return 0;
-    case Pass::S:
-      return vocabulary_ == Vocabulary::two_barriers ? statistics() : stages();
-    case Pass::T:
-      return stages();
-    default:
-      return kNothing;
-  }
 }
 
 }  // namespace stp

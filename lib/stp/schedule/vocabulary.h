@@ -25,30 +25,24 @@ class PassInputs {
   explicit PassInputs(const Schedule& schedule);
 
   [[nodiscard]] Vocabulary vocabulary() const { return vocabulary_; }
-  /// The tensor that an action of `rank` waits for.
-  [[nodiscard]] int needed(int rank, const Action& action) const {
-    return action.pass == Pass::W          ? kNothing
-           : is_of_vocabulary(action.pass) ? needed_of_vocabulary(action.pass)
-                                           : hop(rank, action);
+  struct OfAction {
+    int needed = kNothing;  // the tensor that an action waits for
+    int made = kNothing;    // that it makes; if is_of_vocabulary(pass), together with all other ranks
+  };
+  /// Of a rank's actions, by chunk · kPasses + pass.
+  [[nodiscard]] const OfAction* of_rank(int rank) const {
+    return &of_actions_[rank * placement_.chunks() * kPasses];
+  }
+  [[nodiscard]] const OfAction& of(int rank, const Action& action) const {
+    return of_rank(rank)[action.chunk * kPasses + static_cast<size_t>(action.pass)];
   }
   /// The rank that sums a tensor up where all ranks make it, once it reaches its first block that needs it;
   /// kNothing where one rank makes it.
   [[nodiscard]] int summed_by(int tensor) const;
-  /// The tensor that it makes; if is_of_vocabulary(action.pass), together with all other ranks.
-  [[nodiscard]] int made(int rank, const Action& action) const {
-    if (action.pass == Pass::W) return kNothing;
-    if (is_of_vocabulary(action.pass)) return made_of_vocabulary(action.pass);
-    const int next = hop(rank, action) + 1;
-    if (vocabulary_ == Vocabulary::whole) return next;  // behind the last backward nothing waits for it
-    return next == stages() ? output() : next == 2 * stages() ? input_gradient() : next;
-  }
 
  private:
-  [[nodiscard]] int hop(int rank, const Action& action) const {
-    return hops_[(rank * placement_.chunks() + action.chunk) * 2 + is_backward(action.pass)];
-  }
-  [[nodiscard]] int needed_of_vocabulary(Pass pass) const;
-  [[nodiscard]] int made_of_vocabulary(Pass pass) const;
+  [[nodiscard]] OfAction of_vocabulary(Pass pass) const;
+  [[nodiscard]] OfAction of_hop(int hop) const;
   [[nodiscard]] int stages() const { return placement_.stages(); }
   // Of all ranks: the last stage's output, the head's statistics, the gradient of the first stage's input.
   [[nodiscard]] int output() const { return 2 * stages(); }
@@ -57,7 +51,7 @@ class PassInputs {
 
   const Placement& placement_;
   const Vocabulary vocabulary_;
-  std::vector<int> hops_;  // by rank, chunk and direction: every pass of a long schedule asks
+  std::vector<OfAction> of_actions_;  // by rank, chunk and pass: every action of a long schedule asks
 };
 
 }  // namespace stp
