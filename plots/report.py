@@ -48,12 +48,12 @@ def makers(experiment):
     chosen = [closed_forms.closed_forms] if closed else []
     if experiment.has_published("throughput"):
         chosen += [figures.gain] if len(experiment.schedules) > 1 else []
-        chosen += [accuracy.strips, figures.throughput, accuracy.scatter, sensitivity.tornado]
+        chosen += [accuracy.strips, figures.throughput, sensitivity.tornado]
     else:
         timed = not closed and experiment.rows["step_time"].notna().any()
         chosen += [figures.gain] if timed and experiment.asks_for_a_gain() else []
         chosen += [figures.step_time] if timed else []
-        chosen += [accuracy.strips, accuracy.scatter]
+        chosen.append(accuracy.strips)
     if experiment.has_ours("memory") or experiment.has_published("memory"):
         chosen.append(figures.memory)
     return chosen + ([breakdown.breakdown] if not closed or closed_forms.legible(experiment) else [])

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import report
 from records_for_test import experiment, kept, line, pair, row
-from stp_plots.draw import accuracy, breakdown, figures, headline, host_links, overlap, panels, style, times
+from stp_plots.draw import breakdown, figures, headline, host_links, overlap, panels, style, times
 from stp_plots.judge import measurements
 from stp_plots.read import records
 
@@ -33,9 +33,6 @@ class FigureTest(unittest.TestCase):
             for axes in self.figure(maker).axes:
                 self.assertEqual(axes.get_ylim()[0], 0, maker.__name__)
                 self.assertTrue(all(bar.get_path().get_extents(bar.get_patch_transform()).y0 >= 0 for bar in axes.patches))
-        for axes in self.figure(accuracy.scatter).axes:
-            self.assertEqual((axes.get_xlim()[0], axes.get_ylim()[0]), (0, 0))
-            self.assertEqual(axes.get_xlim(), axes.get_ylim())
 
     def test_everything_lies_within_its_axes(self):
         for maker in (figures.throughput, figures.gain, figures.memory):
@@ -103,7 +100,7 @@ class FigureTest(unittest.TestCase):
         self.assertAlmostEqual(found["attn+mlp+norm recomputed"], 20.5, delta=0.5)
 
     def test_every_axis_is_labelled_with_its_unit(self):
-        for maker in (figures.throughput, figures.step_time, figures.gain, figures.memory, breakdown.breakdown, accuracy.scatter):
+        for maker in (figures.throughput, figures.step_time, figures.gain, figures.memory, breakdown.breakdown):
             self.assertRegex(self.figure(maker).axes[0].get_ylabel(), r", (samples/s|s|GB|%)$")
 
     def test_bars_stand_in_the_middle_above_their_labels(self):

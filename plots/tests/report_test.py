@@ -26,7 +26,7 @@ class ReportTest(FolderTest):
     def test_published_experiment_has_all_plots(self):
         rows = [row(name, microbatches=m, calibration=m == 16) for m in (8, 16) for name in ("1f1b-i", "zb-v", "stp")]
         page, _ = self.report("files", a=record(rows))
-        names = ("breakdown", "errors", "gain", "memory", "scatter", "throughput")
+        names = ("breakdown", "errors", "gain", "memory", "throughput")
         self.assertEqual(self.plots(), [f"plot-a-{name}.png" for name in names])
         self.assertEqual([(row["schedule"], row["published.throughput_samples_per_s"]) for row in self.rows()], [("1f1b-i", "2.5"), ("zb-v", "2.5"), ("stp", "2.5")] * 2)
         [image] = [attributes for tag, attributes in page.elements if tag == "img"]  # the others are links

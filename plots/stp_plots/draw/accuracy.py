@@ -1,4 +1,4 @@
-"""Ours against published figures: the scatter of values and the strips of signed errors."""
+"""Ours against published figures: the strips of signed errors."""
 
 import numpy as np
 from matplotlib.lines import Line2D
@@ -28,35 +28,6 @@ def _handles(experiment, frames, colours):
         look = CALIBRATED if calibrated else PREDICTED
         handles.append(Line2D([], [], color=style.INK, linestyle="none", **look, label="calibrated" if calibrated else "predicted"))
     return [*handles, Patch(facecolor=style.BAND, label="tolerance\nof the mean")]
-
-
-def scatter(experiment, colours):
-    frames = {name: experiment.compared(name).dropna(subset=["ours", "published"]) for name in ("throughput", "memory") if experiment.counted(name)}
-    frames = {name: frame for name, frame in frames.items() if len(frame)}
-    if not frames:
-        return None
-    figure = style.new_figure(1.4 + 4.3 * len(frames), 4.2)
-    grid = figure.subplots(1, len(frames), squeeze=False)[0]
-    for axes, (name, frame) in zip(grid, frames.items()):
-        quantity, tolerance = QUANTITIES[name], experiment.tolerance(name)
-        top = 1.06 * frame[["ours", "published"]].to_numpy().max() or 1
-        axes.fill_between([0, top], [0, top * (1 - tolerance)], [0, top * (1 + tolerance)], color=style.BAND, linewidth=0, zorder=1)
-        axes.plot([0, top], [0, top], color=style.FAINT, linewidth=0.9, zorder=1.5)
-        _points(axes, frame, "published", "ours", colours)
-        axes.set(xlim=(0, top), ylim=(0, top), aspect="equal")
-        axes.xaxis.set_major_locator(style.ticks(8))
-        axes.yaxis.set_major_locator(style.ticks(8))
-        axes.grid(visible=True, axis="both")
-        axes.set_xlabel(f"published {quantity.title}, {quantity.unit}")
-        axes.set_ylabel(f"{experiment.evidence} {quantity.title}, {quantity.unit}")
-    style.legend(grid[-1], _handles(experiment, frames.values(), colours))
-    tolerances = " and ".join(f"±{100 * experiment.tolerance(name):g} % ({QUANTITIES[name].title})" for name in frames)
-    caption = (
-        f"A point per row: published to the right, ours ({experiment.evidence}) upwards. On the line both are equal; the grey band "
-        f"is {tolerances}, the tolerance of the mean. Open squares are calibrated, full circles predicted."
-    )
-    alt = "Scatter plot of our figures against the published ones." + "".join(errors.note(experiment, name) for name in frames)
-    return style.Plot("scatter", "Ours against published figures", figure, caption, alt)
 
 
 def strips(experiment, colours):

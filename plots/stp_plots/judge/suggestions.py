@@ -5,9 +5,8 @@ from stp_plots.words import Table, number
 MEASURED = ("llm-a800", "mllm-a800", "cp-dp", "llm-h20", "long-context", "korthikanti", "vtrain", "twist")  # no row twice
 NEAR = 0.03  # of the measured best
 DESCRIPTION = (
-    "Of rows with the same model, sequence, GPUs and samples of a step: how often the one that is fastest here was the fastest measured, "
-    "or within 3 % of it. *Said not to fit*: our memory says so of the fastest, though it was measured. The null model takes the most "
-    "replicas (dp · cp), of these the least tp; rows that it cannot tell apart count in part. Groups with a calibrated row are left out."
+    "A group has rows with the same model, sequence, GPUs and samples of a step, none of them calibrated. The null model takes the most "
+    "replicas (dp · cp), of these the least tp; rows that it cannot tell apart count in part."
 )
 
 
