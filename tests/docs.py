@@ -128,7 +128,8 @@ class DataFiles(CommandLine):
 
     def check_names(self, heading, reader):
         """The readers call METHOD("FIELD", …) for each field, and nothing else with such a first argument."""
-        read = set(re.findall(r'\b(?!InputError)\w+\("([a-z]\w*)"[,)]', text_of(ROOT / reader)))
+        found = re.findall(r'\b(?!InputError)\w+\((?:\w+ \? "(\w+)" : )?"([a-z]\w*)"[,)]', text_of(ROOT / reader))
+        read = {name for names in found for name in names if name}
         documented = {re.sub(r".*\.|\[\]", "", name) for name in self.fields(heading)}
         self.assertEqual(documented, read)
 
