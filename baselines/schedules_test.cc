@@ -270,6 +270,12 @@ TEST(CostsOfZb, AtRandomGiveValidOrdersWithinTheLimit) {
   }
 }
 
+TEST(CostsOfZb, ForWhichTheBestLimitOfIdleTimeIsTheLeastGiveValidOrders) {
+  expect_within_limit(4, 17, {2.512, 1.384, 1.924, 0.75}, 10);
+  expect_within_limit(9, 11, {0.828, 0.668, 2.632, 0}, 15);
+  expect_within_limit(7, 27, {2.532, 0.312, 3.652, 0.7632}, 15);
+}
+
 TEST(CostsOfZb, OfTransfersWithMuchMemoryGiveValidOrders) {
   for (int p = 1; p <= 9; ++p)
     for (int limit = 2 * p; limit <= 6 * p; ++limit)

@@ -219,8 +219,6 @@ class WeightPlacer {
   void begin(const BaseOrder& base) {
     base_ = &base;
     restart();
-    common_ = now_;
-    common_is_start_ = true;
   }
 
   // Places each W: where memory is needed, where a wait is long enough, where the rank may not idle longer,
@@ -264,6 +262,8 @@ class WeightPlacer {
     now_.state.restart(base_->problem.costs.p2p);
     std::ranges::fill(now_.ranks, Rank{});
     now_.same = {};
+    common_ = now_;
+    common_is_start_ = true;
   }
 
   // The W before the step of rank r at `position`, whose input arrives at `input`.
@@ -288,7 +288,7 @@ class WeightPlacer {
 
   const BaseOrder* base_ = nullptr;
   Progress now_;
-  Progress common_;  // where the first placement might have become another with another limit
+  Progress common_;  // where the last placement from the start might have become another with another limit
   bool common_is_start_ = true;
   StepOrder placed_;
 };
