@@ -9,6 +9,7 @@
 
 #include "commands.h"
 #include "comparison_table.h"
+#include "finished_rows.h"
 #include "interrupt.h"
 #include "output_folder.h"
 #include "overlap_pairs.h"
@@ -36,7 +37,8 @@ AnyScenario read_any_scenario(const std::string& word, const ScenarioOptions& op
 
 // Simulates all of a scenario, writes its record and timelines, prints its table, and returns its line of the
 // summary.
-json reproduce_scenario(const PairsScenario& scenario, const fs::path& folder, const Arguments& argv) {
+json reproduce_scenario(const PairsScenario& scenario, const fs::path& folder, const Arguments& argv,
+                        FinishedRows& /*fast*/) {
   const json record =
       make_record(scenario.as_run(), Evidence::simulated, argv, "pairs", simulate_pairs(scenario));
   write_new_file(folder / (scenario.name + ".json"), record_text(record));
@@ -46,16 +48,27 @@ json reproduce_scenario(const PairsScenario& scenario, const fs::path& folder, c
   return line;
 }
 
-json reproduce_scenario(const Scenario& scenario, const fs::path& folder, const Arguments& argv) {
+json reproduce_scenario(const Scenario& scenario, const fs::path& folder, const Arguments& argv,
+                        FinishedRows& kept) {
   json rows = json::array();
   OptionColumns options = columns_of_comparison();
   simulate_rows(
-      scenario, [&](const SimulatedRun& run, const Experiment& experiment, const ScheduleChoice& choice) {
+      scenario,
+      [&](const SimulatedRun& run, const Experiment& experiment, const ScheduleChoice& choice) {
         rows.push_back(to_json(run.result));
         options.add(experiment, choice);
         if (scenario.timeline)
           write_trace(
               unused_path(folder, "timeline-" + scenario.name + "-" + file_word(rows.back()), ".json"), run);
+        else
+          kept.keep(experiment, choice, {}, rows.back());
+      },
+      [&](const Experiment& experiment, const ScheduleChoice& choice) {
+        const json row = scenario.timeline ? json() : kept.find(experiment, choice);
+        if (row.is_null()) return false;
+        rows.push_back(row);
+        options.add(experiment, choice);
+        return true;
       });
   attach_published(rows, data_path("results/published"), scenario.comparison);
   attach_gains(rows, scenario.comparison);
@@ -67,9 +80,11 @@ json reproduce_scenario(const Scenario& scenario, const fs::path& folder, const 
   return summarise(scenario.name, record, scenario.comparison);
 }
 
-json reproduce_timed(const AnyScenario& scenario, const fs::path& folder, const Arguments& argv) {
+json reproduce_timed(const AnyScenario& scenario, const fs::path& folder, const Arguments& argv,
+                     FinishedRows& kept) {
   const auto begin = std::chrono::steady_clock::now();
-  json line = std::visit([&](const auto& any) { return reproduce_scenario(any, folder, argv); }, scenario);
+  json line =
+      std::visit([&](const auto& any) { return reproduce_scenario(any, folder, argv, kept); }, scenario);
   const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
   line["wall_s"] = std::round(wall.count() * 1000) / 1000;
   return line;
@@ -94,9 +109,10 @@ void reproduce_command(const ReproduceOptions& options, const Arguments& argv) {
                        "give each its own name: results are named after them");
   }
   json experiments = json::array();
+  FinishedRows kept(options.out);
   try {
     for (const AnyScenario& scenario : scenarios)
-      experiments.push_back(reproduce_timed(scenario, folder.path(), argv));
+      experiments.push_back(reproduce_timed(scenario, folder.path(), argv, kept));
     check_interrupted();
   } catch (const Interrupted&) {
     folder.publish_interrupted();
@@ -113,6 +129,7 @@ void reproduce_command(const ReproduceOptions& options, const Arguments& argv) {
     unplotted = std::current_exception();
   }
   folder.publish();
+  kept.remove();
   std::printf("\nMean absolute errors over predicted rows\n%s", summary_table(experiments).c_str());
   std::printf("\nResults%s: %s\n", options.no_plots || unplotted ? "" : ", plots and report.html",
               folder.target().c_str());

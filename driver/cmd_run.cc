@@ -8,6 +8,7 @@
 
 #include "commands.h"
 #include "emulated_run.h"
+#include "finished_rows.h"
 #include "interrupt.h"
 #include "output_folder.h"
 #include "progress.h"
@@ -196,34 +197,52 @@ bool refuses(const ScheduleChoice& choice, const Experiment& experiment, const s
   }
 }
 
-// Runs all cases and adds them to `outcome`; calls `stepped` after every step. With several processes only
-// the root has an outcome.
-void run_all(const Plan& plan, const RunOptions& options, const std::function<void()>& stepped,
-             Outcome& outcome) {
-  const std::string& file = plan.scenario.file;
+// What the root keeps of one case; the others keep nothing.
+json run_case(const Plan& plan, const RunOptions& options, const Experiment& experiment,
+              const ScheduleChoice& choice, const std::function<void()>& stepped) {
+  const std::optional<MeasuredRun> run = run_measured(choice, experiment, plan.scenario.file, plan.devices,
+                                                      plan.predicts ? &*plan.predicts : nullptr, stepped);
+  if (!run) return {};  // the root has this process's measurements
+  json made = {
+      {"row", to_json(run->result)}, {"csv", csv_row(run->result)}, {"line", RunReport::line_of(*run)}};
+  if (options.trace.empty()) return made;
+  std::ostringstream text;
+  write_chrome_trace(text, run->program, run->timeline, heading(made["row"]), "s",
+                     options.all_microbatches ? 0 : microbatches_of_short_trace(run->program));
+  made["trace"] = text.str();
+  return made;
+}
+
+// Runs all cases that are not finished and adds all to `outcome`; calls `stepped` after every step. With
+// several processes only the root has an outcome, and knows what is finished.
+void run_all(const Plan& plan, const RunOptions& options, const Arguments& argv,
+             const std::function<void()>& stepped, Outcome& outcome, FinishedRows& kept) {
+  Processes& processes = *plan.devices.processes;
   for (const Experiment& experiment : plan.experiments) {
     for (const ScheduleChoice& choice : experiment.schedules) {
-      if (experiment.run->skip_refused && refuses(choice, experiment, file)) {
+      if (experiment.run->skip_refused && refuses(choice, experiment, plan.scenario.file)) {
         outcome.report.add_refused();
         for (int i = 0; i < steps_of(experiment); ++i) stepped();
         continue;
       }
-      const std::optional<MeasuredRun> run = run_measured(choice, experiment, file, plan.devices,
-                                                          plan.predicts ? &*plan.predicts : nullptr, stepped);
-      if (!run) continue;  // the root has this process's measurements
-      outcome.rows.push_back(to_json(run->result));
-      outcome.csv_rows.push_back(csv_row(run->result));
-      outcome.report.add(*run, experiment, choice);
-      if (options.trace.empty()) continue;
-      std::ostringstream text;
-      write_chrome_trace(text, run->program, run->timeline, heading(outcome.rows.back()), "s",
-                         options.all_microbatches ? 0 : microbatches_of_short_trace(run->program));
-      outcome.trace = text.str();
+      json made = kept.find(experiment, choice, argv);
+      if (processes.broadcast(made.is_null() ? "" : "finished").empty()) {
+        made = run_case(plan, options, experiment, choice, stepped);
+        if (processes.is_root()) kept.keep(experiment, choice, argv, made);
+      } else {
+        for (int i = 0; i < steps_of(experiment); ++i) stepped();
+      }
+      if (!processes.is_root()) continue;
+      outcome.rows.push_back(made.at("row"));
+      outcome.csv_rows.push_back(made.at("csv"));
+      outcome.report.add(made.at("line"), experiment, choice);
+      if (made.contains("trace")) outcome.trace = made.at("trace");
     }
   }
 }
 
-Outcome run_with_progress(const Plan& plan, const RunOptions& options) {
+Outcome run_with_progress(const Plan& plan, const RunOptions& options, const Arguments& argv,
+                          FinishedRows& kept) {
   const Processes& processes = *plan.devices.processes;
   size_t steps = 0;
   for (const Experiment& experiment : plan.experiments)
@@ -239,7 +258,7 @@ Outcome run_with_progress(const Plan& plan, const RunOptions& options) {
     check_interrupted();
   };
   try {
-    run_all(plan, options, stepped, outcome);
+    run_all(plan, options, argv, stepped, outcome, kept);
   } catch (const Interrupted&) {
     if (outcome.rows.empty()) throw;
     outcome.whole = false;
@@ -261,9 +280,14 @@ void print_report(const Plan& plan, const RunReport& report) {
 int run(const RunOptions& options, const Arguments& argv, Processes& processes) {
   const std::optional<Plan> plan = make_plan_together(options, processes);
   if (!plan) return 2;
-  Outcome outcome = run_with_progress(*plan, options);
+  // A run that saves checkpoints goes on from those (--resume).
+  FinishedRows kept(processes.is_root() && options.devices.checkpoints.save.empty() ? options.json : "");
+  Outcome outcome = run_with_progress(*plan, options, argv, kept);
   if (!processes.is_root()) return 0;
   const size_t finished = outcome.rows.size();
+  if (!outcome.whole && !kept.path().empty())
+    throw Interrupted(kept_rows(finished, plan->scenario.rows(), {kept.path()}) +
+                      ", and the same command goes on from them");
   json record =
       make_record(plan->scenario.as_run(), plan->evidence(), argv, "results", std::move(outcome.rows));
   if (!outcome.whole) record["interrupted"] = true;
@@ -274,6 +298,7 @@ int run(const RunOptions& options, const Arguments& argv, Processes& processes) 
   if (!options.trace.empty()) write_new_file(options.trace, outcome.trace);  // last: the largest
   if (!outcome.whole)
     throw Interrupted(kept_rows(finished, plan->scenario.rows(), {options.json, options.csv, options.trace}));
+  kept.remove();
   const std::string failure = outcome.report.failure();
   if (!failure.empty()) throw std::runtime_error(failure);
   return 0;

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "table.h"
 
 namespace stp {
 namespace {
+
+using nlohmann::json;
 
 std::string scientific(double value) { return shown("%.1e", value); }
 
@@ -58,6 +61,18 @@ std::vector<std::string> lateness_cells(const Replayed& replayed, size_t steps) 
   return {fixed(1000 * sum / static_cast<double>(steps), 3), fixed(1000 * latest, 3) + where};
 }
 
+// "" if it has parity.
+std::string difference_from_one_rank(const Result& result) {
+  const Parity& parity = *result.measured->parity;
+  if (parity_holds(parity, result.measured->type)) return "";
+  const Configuration& c = result.configuration;
+  return result.schedule + ", tp " + std::to_string(c.strategy.tp) + ", pp " + std::to_string(c.strategy.pp) +
+         (c.strategy.cp > 1 ? ", cp " + c.cp_text() : "") + ", dp " + std::to_string(c.strategy.dp) + ", m " +
+         std::to_string(c.microbatches) + ", " + result.measured->type + ": loss " + scientific(parity.loss) +
+         ", gradient " + scientific(parity.gradient) +
+         (parity.one_rank_gradient ? ", of one rank " + scientific(*parity.one_rank_gradient) : "");
+}
+
 }  // namespace
 
 RunReport::RunReport(const DeviceOptions& devices, std::optional<std::string> predicted_by, bool one_device)
@@ -84,49 +99,44 @@ std::string RunReport::prediction_errors() const {
   return text;
 }
 
-void RunReport::add(const MeasuredRun& run, const Experiment& experiment, const ScheduleChoice& choice) {
-  options_.add(experiment, choice);
+json RunReport::line_of(const MeasuredRun& run) {
   const Result& result = run.result;
   const Measured& measured = *result.measured;
-  add_parity(result);
   std::vector<std::string> cells = cells_of(result, run.timeline.step_s);
   const auto append = [&](const std::vector<std::string>& more) {
     cells.insert(cells.end(), more.begin(), more.end());
   };
-  if (measured.predicted) append(prediction_cells(result));
+  json line;
+  if (measured.parity) line["differs"] = difference_from_one_rank(result);
+  if (measured.predicted) {
+    const Prediction& predicted = *measured.predicted;
+    const double error = predicted.step_time_s / result.step_time_s() - 1;
+    // If the machine was disturbed in most steps, a row is no evidence about the prediction.
+    const bool disturbed = 2 * predicted.disturbed_steps >= static_cast<int>(result.step_times_s.size());
+    line.update({{"error", error}, {"shared", predicted.oversubscribed}, {"disturbed", disturbed}});
+    append({fixed(predicted.step_time_s, 4), fixed(100 * error, 1) + " %" +
+                                                 (predicted.oversubscribed ? " (shared)" : "") +
+                                                 (disturbed ? " (disturbed)" : "")});
+  }
   if (measured.kernel_time_s)
     append({fixed(*measured.kernel_time_s, 4), fixed(result.step_time_s() / *measured.kernel_time_s, 3)});
   if (measured.replayed) append(lateness_cells(*measured.replayed, result.step_times_s.size()));
-  lines_.push_back(std::move(cells));
+  line["cells"] = cells;
+  return line;
 }
 
-void RunReport::add_parity(const Result& result) {
-  const Measured& measured = *result.measured;
-  if (!measured.parity) return;
-  ++compared_;
-  const Parity& parity = *measured.parity;
-  if (parity_holds(parity, measured.type)) return;
-  const Configuration& c = result.configuration;
-  broken_.push_back(
-      result.schedule + ", tp " + std::to_string(c.strategy.tp) + ", pp " + std::to_string(c.strategy.pp) +
-      (c.strategy.cp > 1 ? ", cp " + c.cp_text() : "") + ", dp " + std::to_string(c.strategy.dp) + ", m " +
-      std::to_string(c.microbatches) + ", " + measured.type + ": loss " + scientific(parity.loss) +
-      ", gradient " + scientific(parity.gradient) +
-      (parity.one_rank_gradient ? ", of one rank " + scientific(*parity.one_rank_gradient) : ""));
-}
-
-std::vector<std::string> RunReport::prediction_cells(const Result& result) {
-  const Prediction& predicted = *result.measured->predicted;
-  const double error = predicted.step_time_s / result.step_time_s() - 1;
-  // If the machine was disturbed in most steps, a row is no evidence about the prediction.
-  const bool disturbed = 2 * predicted.disturbed_steps >= static_cast<int>(result.step_times_s.size());
-  if (disturbed)
+void RunReport::add(const json& line, const Experiment& experiment, const ScheduleChoice& choice) {
+  options_.add(experiment, choice);
+  lines_.push_back(line.at("cells"));
+  if (line.contains("differs")) {
+    ++compared_;
+    if (line.at("differs") != "") broken_.push_back(line.at("differs"));
+  }
+  if (!line.contains("error")) return;
+  if (line.at("disturbed"))
     ++disturbed_;
   else
-    errors_[predicted.oversubscribed ? 1 : 0].push_back(std::abs(error));
-  return {fixed(predicted.step_time_s, 4), fixed(100 * error, 1) + " %" +
-                                               (predicted.oversubscribed ? " (shared)" : "") +
-                                               (disturbed ? " (disturbed)" : "")};
+    errors_[line.at("shared").get<bool>() ? 1 : 0].push_back(std::abs(line.at("error").get<double>()));
 }
 
 std::string RunReport::text() const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,7 +18,9 @@ class RunReport {
   /// device.
   RunReport(const DeviceOptions& devices, std::optional<std::string> predicted_by, bool one_device);
 
-  void add(const MeasuredRun& run, const Experiment& experiment, const ScheduleChoice& choice);
+  /// What the report says of a run.
+  [[nodiscard]] static nlohmann::json line_of(const MeasuredRun& run);
+  void add(const nlohmann::json& line, const Experiment& experiment, const ScheduleChoice& choice);
   /// Counts a combination that its schedule has refused.
   void add_refused() { ++refused_; }
 
@@ -27,8 +30,6 @@ class RunReport {
   [[nodiscard]] std::string failure() const;
 
  private:
-  void add_parity(const Result& result);
-  std::vector<std::string> prediction_cells(const Result& result);
   [[nodiscard]] std::string prediction_errors() const;
 
   std::optional<std::string> predicted_by_;

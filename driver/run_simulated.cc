@@ -468,20 +468,22 @@ SimulatedRun run_simulated(Program program, const Experiment& experiment) {
 }
 
 void simulate_rows(const Scenario& scenario,
-                   const std::function<void(SimulatedRun, const Experiment&, const ScheduleChoice&)>& visit) {
+                   const std::function<void(SimulatedRun, const Experiment&, const ScheduleChoice&)>& visit,
+                   const std::function<bool(const Experiment&, const ScheduleChoice&)>& finished) {
   ProgressBar progress("simulating " + scenario.name, scenario.rows());
   bool any = false;
   for (const Experiment& experiment : scenario.experiments)
     for (const ScheduleChoice& choice : experiment.schedules) {
       check_interrupted();
       std::optional<SimulatedRun> run;
+      const bool known = finished && finished(experiment, choice);
       try {
-        run = run_simulated(choice, experiment, scenario.file);
+        if (!known) run = run_simulated(choice, experiment, scenario.file);
       } catch (const InputError& error) {
         if (scenario.invalid == Invalid::refuse) throw;
         say_left_out(experiment.name, error);
       }
-      any = any || run.has_value();
+      any = any || known || run.has_value();
       if (run) visit(*std::move(run), experiment, choice);
       progress.step();
     }

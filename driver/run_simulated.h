@@ -82,8 +82,9 @@ SimulatedRun run_simulated(Program program, const Experiment& experiment);
 
 /// Simulates each schedule of each configuration, shows progress, and calls visit(run, experiment). If the
 /// scenario allows it, it leaves out combinations that the schedule refuses; InputError if nothing is left.
-/// Throws if interrupted.
+/// Throws if interrupted. Those for which `finished` returns true need no simulation.
 void simulate_rows(const Scenario& scenario,
-                   const std::function<void(SimulatedRun, const Experiment&, const ScheduleChoice&)>& visit);
+                   const std::function<void(SimulatedRun, const Experiment&, const ScheduleChoice&)>& visit,
+                   const std::function<bool(const Experiment&, const ScheduleChoice&)>& finished = {});
 
 }  // namespace stp

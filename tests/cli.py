@@ -7,6 +7,7 @@ files are never overwritten.
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -246,6 +247,45 @@ class Output(CommandLine):
         done = self.run_stp("simulate", self.write(UNIT, "unit.json"), "--json", "new.json")
         self.assertEqual(done.stderr, f"stp: removed {partial[0]}, which a killed run left half-written\n")
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["new.json", "s.json", "unit.json"])
+
+    def interrupted_after_rows(self, kept, number, *arguments):
+        """Sends the signal when some rows are finished; returns what was said."""
+        with subprocess.Popen([self.stp, *arguments], cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
+            while run.poll() is None and not (kept.exists() and kept.read_bytes().count(b"\n") > 3):
+                pass
+            run.send_signal(number)
+            return run.communicate(timeout=60)[1]
+
+    def test_a_killed_sweep_goes_on_with_the_same_result(self):
+        sweep = changed(UNIT, schedules=["stp"], parallel={"pp": 16}, layers_per_chunk=[1] * 32, microbatches=list(range(200, 240)))
+        command = ["reproduce", str(self.write(sweep)), "--no-plots", "--out"]
+        kept = self.folder / "new.rows"
+        self.interrupted_after_rows(kept, signal.SIGKILL, *command, "new")
+        lines = kept.read_text()
+        cut = lines[: lines.rindex("\n") + 20]  # the last row is half-written
+        changed_row = re.sub(r'"step_time_s":[^,}]*', '"step_time_s":7', cut, count=1)  # so it is not simulated again
+        self.assertNotEqual(cut, changed_row)
+        self.run_stp(*command, "whole")
+        for text, same in ((cut, True), (changed_row, False)):
+            kept.write_text(text)
+            self.assertEqual(self.run_stp(*command, "new").returncode, 0)
+            self.assertFalse(kept.exists())
+            new, whole = (self.read(f"{folder}/{sweep['name']}.json")["rows"] for folder in ("new", "whole"))
+            self.assertEqual(new == whole, same)
+            shutil.rmtree(self.folder / "new")
+
+    def test_an_interrupted_run_goes_on(self):
+        run = {"name": "runs", "model": "tiny", "seq": 16, "schedules": ["1f1b"], "parallel": {"tp": 1, "pp": 2},
+               "microbatches": list(range(2, 42)), "microbatch_size": 1, "run": {"type": "float64", "steps": 2}}
+        command = ["run", str(self.write(run)), "--backend", "cpu", "--json", "new.json"]
+        said = self.interrupted_after_rows(self.folder / "new.json.rows", signal.SIGINT, *command)
+        self.assertRegex(said, r"; \d+ of 40 rows are finished, in new\.json\.rows, and the same command goes on from them\n$")
+        self.assertFalse((self.folder / "new.json").exists())
+        first = json.loads((self.folder / "new.json.rows").read_text().splitlines()[1]).popitem()[1]["row"]
+        self.run_stp(*command)
+        record = self.read("new.json")
+        self.assertEqual(record["results"][0], first)
+        self.assertEqual([row["microbatches"] for row in record["results"]], run["microbatches"])
 
     def test_a_signal_ends_what_draws_too(self):
         python = self.folder / "python"

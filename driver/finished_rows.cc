@@ -1,0 +1,65 @@
+#include "finished_rows.h"
+
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+
+#include "stp/base/json_input.h"
+#include "stp/version.h"
+
+namespace stp {
+namespace {
+
+using nlohmann::json;
+
+// What decides a row: as a hash (64-bit FNV-1a), as files are long.
+std::string key_of(const Experiment& experiment, const ScheduleChoice& choice, const json& others) {
+  json of = json::array(
+      {STP_VERSION " " STP_GIT_REVISION, to_json(experiment), &choice - experiment.schedules.data(), others});
+  if (experiment.run) of.push_back(*experiment.run->model_data.content);
+  if (experiment.run && !experiment.run->text.empty()) of.push_back(read_file(experiment.run->text));
+  if (experiment.hardware) of.push_back(*experiment.hardware->model_data.content);
+  if (experiment.hardware) of.push_back(*experiment.hardware->cluster_data.content);
+  if (!choice.file.empty()) of.push_back(read_file(choice.file));
+  std::string bytes;
+  json::to_msgpack(of, bytes);
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
+  return std::to_string(hash);
+}
+
+}  // namespace
+
+// One line each, {key: row}. A killed process leaves its last line unfinished.
+FinishedRows::FinishedRows(const std::string& output) {
+  if (output.empty() || output == "-") return;
+  path_ = std::filesystem::path(output).lexically_normal().string();
+  if (path_.ends_with('/')) path_.pop_back();
+  path_ += ".rows";
+  std::ifstream file(path_);
+  for (std::string line; std::getline(file, line);)
+    if (const json row = json::parse(line, nullptr, false); row.is_object())
+      for (const auto& [key, value] : row.items()) rows_[key] = value;
+}
+
+json FinishedRows::find(const Experiment& experiment, const ScheduleChoice& choice,
+                        const json& others) const {
+  if (rows_.empty()) return {};
+  const auto found = rows_.find(key_of(experiment, choice, others));
+  return found == rows_.end() ? json() : found->second;
+}
+
+void FinishedRows::keep(const Experiment& experiment, const ScheduleChoice& choice, const json& others,
+                        json row) {
+  if (path_.empty()) return;
+  std::ofstream file(path_, std::ios::app);
+  file << "\n" << json_text(json{{key_of(experiment, choice, others), std::move(row)}}) << std::flush;
+  if (!file) throw std::runtime_error(path_ + ": could not be written completely (is the disk full?)");
+}
+
+void FinishedRows::remove() const {
+  std::error_code ignored;
+  if (!path_.empty()) std::filesystem::remove(path_, ignored);
+}
+
+}  // namespace stp

@@ -1,0 +1,34 @@
+// Rows of a sweep as they are finished, in a file beside its output: a call that was killed or interrupted
+// goes on from them when it is repeated.
+#pragma once
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "scenario.h"
+
+namespace stp {
+
+class FinishedRows {
+ public:
+  /// They are in `output`.rows. Nothing is kept if `output` is "" or "-".
+  explicit FinishedRows(const std::string& output);
+
+  /// Their file; "": nothing is kept.
+  [[nodiscard]] const std::string& path() const { return path_; }
+  /// What keep() got of the same row of this revision of the program; null if it was not finished. `others`:
+  /// what the row depends on beside configuration and schedule.
+  [[nodiscard]] nlohmann::json find(const Experiment& experiment, const ScheduleChoice& choice,
+                                    const nlohmann::json& others = {}) const;
+  void keep(const Experiment& experiment, const ScheduleChoice& choice, const nlohmann::json& others,
+            nlohmann::json row);
+  /// When the output is written.
+  void remove() const;
+
+ private:
+  std::string path_;
+  std::map<std::string, nlohmann::json> rows_;  // by what they depend on
+};
+
+}  // namespace stp
