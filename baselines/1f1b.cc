@@ -32,7 +32,10 @@ Schedule make_1f1b(const GeneratorRequest& request) {
 
 }  // namespace
 
-extern const Generator schedule_1f1b = {
-    .name = "1f1b", .summary = "one forward, one backward (Megatron-LM)", .chunks = 1, .make = make_1f1b};
+extern const Generator schedule_1f1b = {.name = "1f1b",
+                                        .summary = "one forward, one backward (Megatron-LM)",
+                                        .chunks = 1,
+                                        .make = make_1f1b,
+                                        .built_into = {"megatron", "pytorch"}};
 
 }  // namespace stp

@@ -15,6 +15,7 @@ extern const Generator schedule_1f1b_i = {.name = "1f1b-i",
                                           .chunks = 2,
                                           .any_chunks = true,
                                           .make = make_1f1b_i,
-                                          .range = "m a multiple of p"};
+                                          .range = "m a multiple of p",
+                                          .built_into = {"megatron", "pytorch"}};
 
 }  // namespace stp

@@ -78,6 +78,7 @@ extern const Generator schedule_dualpipev = {
     .summary = "braids of different chunks, V placement (DeepSeek, 2025)",
     .chunks = 2,
     .make = make_dualpipev,
-    .range = "m ≥ 2p"};
+    .range = "m ≥ 2p",
+    .built_into = {"pytorch"}};
 
 }  // namespace stp

@@ -27,6 +27,7 @@ Schedule make_gpipe(const GeneratorRequest& request) {
 extern const Generator schedule_gpipe = {.name = "gpipe",
                                          .summary = "all forwards, then all backwards (GPipe, 2019)",
                                          .chunks = 1,
-                                         .make = make_gpipe};
+                                         .make = make_gpipe,
+                                         .built_into = {"pytorch"}};
 
 }  // namespace stp

@@ -423,6 +423,7 @@ extern const Generator schedule_zb_v = {
     .summary = "backwards split, W fills the waits, V placement (Zero Bubble, 2024)",
     .chunks = 2,
     .cost_aware = true,
-    .make = make_zb_v};
+    .make = make_zb_v,
+    .built_into = {"pytorch"}};
 
 }  // namespace stp

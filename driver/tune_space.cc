@@ -72,10 +72,14 @@ bool has(const std::vector<std::string>& words, const std::string& word) {
 }
 
 // The schedules with a bound: not those that share the vocabulary, which are simulated at unit costs alone,
-// nor two pipelines.
-std::vector<std::string> names_of_schedules() {
+// nor two pipelines. If `framework` is not null, those built into it.
+std::vector<std::string> names_of_schedules(const char* framework = nullptr) {
   std::vector<std::string> names;
   for (const Generator* generator : generators()) {
+    if (framework != nullptr && std::ranges::none_of(generator->built_into, [&](const char* each) {
+          return each != nullptr && std::string(each) == framework;
+        }))
+      continue;
     const Schedule schedule = make_schedule(*generator, {2, 4});
     if (vocabulary_of(schedule) == Vocabulary::whole && schedule.placement.pipelines() == 1)
       names.emplace_back(generator->name);
@@ -130,8 +134,7 @@ const Framework& find_framework(const std::string& name) {
 
 }  // namespace
 
-// Megatron-LM: core/pipeline_parallel/schedules.py and its arguments. PyTorch:
-// torch.distributed.pipelining's classes; its runtime takes any order as a CSV file.
+// Megatron-LM: its arguments. PyTorch: its pipelining's runtime takes any order as a CSV file.
 const std::vector<Framework>& frameworks() {
   static const std::vector<std::string> everything = words_of(kRecomputes),
                                         of_torch{"none", "selective", "full"};
@@ -139,13 +142,13 @@ const std::vector<Framework>& frameworks() {
   static const std::vector<Framework> all{
       {"", names_of_schedules(), everything, {"none", "megatron", "domino"}, true, "{}", ""},
       {"megatron",
-       {"1f1b", "1f1b-i"},
+       names_of_schedules("megatron"),
        {"none", "selective", "mlp", "full"},
        {"none", "megatron"},
        false,
        R"({"implementation": "megatron-te", "backward": "megatron", "release": "megatron"})",
        "megatron-batched"},
-      {"pytorch", {"1f1b", "1f1b-i", "gpipe", "zb-v", "dualpipev"}, of_torch, {"none"}, false, torch, ""},
+      {"pytorch", names_of_schedules("pytorch"), of_torch, {"none"}, false, torch, ""},
       {"pytorch-csv", names_of_schedules(), of_torch, {"none"}, false, torch, ""}};
   return all;
 }

@@ -31,6 +31,9 @@ struct Generator {
   Schedule (*make)(const GeneratorRequest& request);
   const char* range = "any m";  // the supported p and m, in words
   bool slow = false;            // takes seconds for an order: searches leave it out unless it is named
+  /// Frameworks that have it built in: "megatron" (core/pipeline_parallel/schedules.py), "pytorch"
+  /// (torch.distributed.pipelining).
+  std::array<const char*, 2> built_into{};
   /// Schedules of the same placement that hold fewer activations: advice for those whose memory is short.
   std::array<const char*, 2> smaller{};
 };
