@@ -118,13 +118,12 @@ std::string end_text(SearchResult::End end) {
   return interrupted() ? "interrupted" : "the time limit ended it early";
 }
 
-void print_result(const Start& start, const SearchResult& result, const StepBound& bound, const Limit& limit,
+void print_result(const Start& start, const SearchResult& result, double bound, const Limit& limit,
                   const Experiment& experiment) {
   const auto line = [&](const Schedule& schedule, double step_s) {
-    return std::vector<std::string>{
-        schedule.name, fixed(step_s, 4), percent(start.step_s / step_s - 1),
-        share_text(bound.release_s > 0 ? std::optional(step_s / bound.release_s - 1) : std::nullopt),
-        std::to_string(peak_of(schedule, experiment))};
+    return std::vector<std::string>{schedule.name, fixed(step_s, 4), percent(start.step_s / step_s - 1),
+                                    share_text(bound > 0 ? std::optional(step_s / bound - 1) : std::nullopt),
+                                    std::to_string(peak_of(schedule, experiment))};
   };
   Table table({"schedule", "step", "gain", "gap", "peak chunks"});
   table.add(line(start.schedule, start.step_s));
@@ -146,7 +145,7 @@ void search_command(const SearchOptions& options) {
   note_interrupts();
   const Limit limit = limit_of(options.memory_limit, experiment, scenario.file);
   const Start start = fastest_start(experiment, limit, scenario.file);
-  const StepBound bound = step_bound_of(
+  const double bound = step_bound_of(
       experiment, start.program, cost_table_of(experiment, start.program),
       options.memory_limit.empty() || experiment.freed_at != FreedAt::W ? 0 : limit.activations);
   const int64_t most =
@@ -168,7 +167,7 @@ void search_command(const SearchOptions& options) {
                                       .moves = most,
                                       .activation_limit = limit.activations,
                                       .freed_at_I = experiment.freed_at == FreedAt::I,
-                                      .enough_s = (1 + kNear) * bound.release_s,
+                                      .enough_s = (1 + kNear) * bound,
                                       .step_seconds = order_timer(experiment, start.program, limit.bytes),
                                       .go_on = go_on});
   const bool found = result.step_s < start.step_s;

@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <cstdio>
 #include <fstream>
 
@@ -25,18 +26,46 @@ json question_of(const TuneSpace& space) {
   return {{"revision", STP_VERSION " " STP_GIT_REVISION}, {"of", space.shared()}};
 }
 
-// What an interrupted search of the same question left in `folder`.
-Finished read_finished(const fs::path& folder, const json& question) {
-  Finished finished;
-  if (!fs::exists(folder / kFinished)) return finished;
-  const json kept = read_json_file(folder / kFinished);
-  if (kept.value("question", json()) != question) {
-    std::fprintf(stderr, "stp: %s is of another question or version, and is not used\n", folder.c_str());
-    return finished;
+// What a search has finished, in a folder that an interrupted or killed one leaves behind.
+class Kept {
+ public:
+  Kept(fs::path folder, json question) : folder_(std::move(folder)), question_(std::move(question)) {
+    if (!fs::exists(folder_ / kFinished)) return;
+    const json kept = read_json_file(folder_ / kFinished);
+    if (kept.value("question", json()) == question_)
+      kept.at("finished").get_to(finished), written_ = finished.size();
+    else
+      std::fprintf(stderr, "stp: %s is of another question or version, and is not used\n", folder_.c_str());
   }
-  kept.at("finished").get_to(finished);
-  return finished;
-}
+
+  Finished finished;
+
+  void write() {
+    written_ = finished.size();
+    last_ = Clock::now();
+    const fs::path beside = folder_ / "partial.json";
+    fs::create_directories(folder_);
+    fs::remove(beside);
+    write_new_file(beside, json_text({{"question", question_}, {"finished", finished}}));
+    fs::rename(beside, folder_ / kFinished);
+  }
+  void write_sometimes() {
+    if (finished.size() > written_ && Clock::now() - last_ > std::chrono::seconds(1)) write();
+  }
+  [[noreturn]] void interrupt() {
+    if (finished.empty()) throw Interrupted();
+    write();
+    throw Interrupted("what was finished is in " + folder_.string());
+  }
+  void remove() { fs::remove_all(folder_); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  fs::path folder_;
+  json question_;
+  size_t written_ = 0;
+  Clock::time_point last_;
+};
 
 }  // namespace
 
@@ -48,16 +77,12 @@ void tune_command(const TuneOptions& options, const Arguments& argv) {
   const ErrorBand band =
       options.band >= 0 ? ErrorBand{options.band / 100, "The band is that of --band"} : error_band(cluster);
   OutputFolder folder(options.out.empty() ? new_run_folder("tune-") : fs::path(options.out));
-  const fs::path interrupted_folder = folder.target().string() + "-interrupted";
-  const json question = question_of(space);
-  Finished finished = read_finished(interrupted_folder, question);
+  Kept kept(folder.target().string() + "-interrupted", question_of(space));
   std::optional<TuneResult> result;
   try {
-    result = tune(space, band.share, options.exhaustive, finished);
+    result = tune(space, band.share, options.exhaustive, kept.finished, [&] { kept.write_sometimes(); });
   } catch (const Interrupted&) {
-    write_new_file(folder.path() / kFinished, json_text({{"question", question}, {"finished", finished}}));
-    fs::remove_all(interrupted_folder);
-    folder.publish_interrupted();
+    kept.interrupt();
   }
   if (result->best.empty()) throw nothing_fits(space, *result);
   write_new_file(folder.path() / "tune.json", record_text(tune_json(space, *result, band, argv)));
@@ -71,7 +96,7 @@ void tune_command(const TuneOptions& options, const Arguments& argv) {
   }
   std::printf("%s", tune_text(space, *result, band).c_str());
   folder.publish();
-  fs::remove_all(interrupted_folder);
+  kept.remove();
   std::printf("%s has tune.json, its plot, and the first choice as scenario, PyTorch's CSV and timeline.\n",
               folder.target().c_str());
   if (!missing.empty()) std::fprintf(stderr, "stp: no plot was drawn: %s\n", missing.c_str());

@@ -411,9 +411,9 @@ std::function<double(const Schedule&)> order_timer(const Experiment& experiment,
   };
 }
 
-StepBound step_bound_of(const Experiment& experiment, const Program& program, const CostTable& table,
-                        int activation_limit) {
-  if (program.vocabulary() != Vocabulary::whole) return {};  // no stage has the head
+double step_bound_of(const Experiment& experiment, const Program& program, const CostTable& table,
+                     int activation_limit) {
+  if (program.vocabulary() != Vocabulary::whole) return 0;  // no stage has the head
   return step_bound(program.schedule.placement, experiment.microbatches, program.layers_per_stage,
                     lowering_of(experiment), table, contention_of(experiment), activation_limit);
 }
@@ -445,7 +445,7 @@ SimulatedRun run_simulated(Program program, const Experiment& experiment) {
   result.step_times_s = {run.timeline.step_s};
   result.ranks = rank_results(experiment, run.program, run.timeline);
   result.tp_communication_share = tp_communication_share(table);
-  if (const double bound = step_bound_of(experiment, run.program, table).release_s; bound > 0)
+  if (const double bound = step_bound_of(experiment, run.program, table); bound > 0)
     result.lower_bound_s = bound;
   result.offload_ratio_bound = offload_ratio_bound(run.program, table);
   if (experiment.hardware) {

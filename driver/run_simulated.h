@@ -67,8 +67,8 @@ std::function<double(const Schedule&)> order_timer(const Experiment& experiment,
                                                    double most_bytes);
 
 /// The least that a step of this placement and split takes with any order (lib/stp/cost/step_bound.h).
-StepBound step_bound_of(const Experiment& experiment, const Program& program, const CostTable& table,
-                        int activation_limit = 0);
+double step_bound_of(const Experiment& experiment, const Program& program, const CostTable& table,
+                     int activation_limit = 0);
 
 /// A step of `program`, whose ops take `seconds`.
 Timeline timeline_of(const Program& program, const std::vector<double>& seconds,

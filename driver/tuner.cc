@@ -94,8 +94,9 @@ Tuned tuned_of(const Experiment& experiment, const Schedule& schedule, const Pie
 
 class Search {
  public:
-  Search(const TuneSpace& space, double band, bool exhaustive, Finished& finished)
-      : space_(space), band_(band), exhaustive_(exhaustive), finished_(finished) {
+  Search(const TuneSpace& space, double band, bool exhaustive, Finished& finished,
+         const std::function<void()>& keep)
+      : space_(space), band_(band), exhaustive_(exhaustive), finished_(finished), keep_(keep) {
     result_.counts.configurations = space.configurations;
     result_.counts.refused = space.refused;
   }
@@ -113,6 +114,7 @@ class Search {
       std::vector<PieceResult> made(batch.size());
       in_parallel(batch.size(), [&](size_t each) { made[each] = work_on(batch[each]); });
       check_interrupted();  // after what is finished was noted
+      keep_();
       const size_t before = judged();
       for (PieceResult& each : made) take(std::move(each));
       progress.step(judged() - before);
@@ -164,6 +166,11 @@ class Search {
   PieceResult work_on(const Piece& piece) {
     return piece.saver >= 0 ? simulate_piece(piece) : piece.layers.empty() ? place(piece) : expand(piece);
   }
+  struct Placed {
+    std::vector<int> layers;  // by virtual stage
+    double bound_s;           // of every order
+  };
+  Placed placed_as(const Piece& family, const Experiment& experiment, const Schedule& schedule);
   PieceResult place(Piece family);
   PieceResult expand(const Piece& family);
   PieceResult simulate_piece(const Piece& piece);
@@ -193,6 +200,7 @@ class Search {
   double band_;
   bool exhaustive_;
   Finished& finished_;
+  const std::function<void()>& keep_;
   std::map<int, std::vector<Variant>> variants_;  // by pp
   bool has_plain_ = false;
   std::priority_queue<Piece, std::vector<Piece>, std::greater<>> queue_;
@@ -203,15 +211,8 @@ class Search {
   std::mutex mutex_;  // of what follows
   std::map<std::string, std::shared_ptr<const Schedule>> schedules_;
   size_t kept_blocks_ = 0;
+  std::map<std::tuple<size_t, std::string, int, LayerSplit>, Placed> placed_;  // by plan and placement
 };
-
-// A program of one order without ops: enough for costs and memory.
-Program outline(const Schedule& schedule, const std::vector<int>& layers, const Strategy& strategy) {
-  return {.schedule = schedule,
-          .layers_per_stage = layers,
-          .strategy = strategy,
-          .rank_begin = std::vector<OpId>(schedule.pp() + 1, 0)};
-}
 
 // Costs without reductions of gradients: an outline does not know their buckets.
 CostTable bounding_table(const Experiment& experiment, const Program& program) {
@@ -230,11 +231,10 @@ std::pair<double, double> ideal(const Experiment& plan) {
   const Job job = job_of(plan);
   Experiment plain = plan;
   plain.braid = BraidPolicy::static_merge;
-  const Schedule none{"", Placement::loop(pp, 1), plan.microbatches, {}};
-  const CostTable table = cost_table_of(
-      plain, outline({"", none.placement, plan.microbatches, std::vector<std::vector<Block>>(pp)},
-                     even_partition(model.layers, pp), plan.strategy));
-  const SplitCosts costs = split_costs(table, lowering_for(plain, none, layers), pp);
+  const Schedule none{"", Placement::loop(pp, 1), plan.microbatches, std::vector<std::vector<Block>>(pp)};
+  const Lowering lowering = lowering_for(plain, none, layers);
+  const CostTable table = cost_table_of(plain, outline(none, even_partition(model.layers, pp), lowering));
+  const SplitCosts costs = split_costs(table, lowering, pp);
   double seconds = costs.layer * model.layers;
   for (const double stage : costs.stage) seconds += stage;
   const ParameterBytes bytes =
@@ -305,6 +305,21 @@ std::shared_ptr<const Schedule> Search::short_schedule_of(const Experiment& expe
   });
 }
 
+// Schedules on one placement share its layers and its bound.
+Search::Placed Search::placed_as(const Piece& family, const Experiment& experiment,
+                                 const Schedule& schedule) {
+  const std::tuple key{family.plan, schedule.placement.name(), experiment.chunks, experiment.split};
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = placed_.find(key); found != placed_.end()) return found->second;
+  }
+  Placed placed{layers_for(experiment, schedule, false), 0};
+  const Program program = outline(schedule, placed.layers, lowering_for(experiment, schedule, placed.layers));
+  placed.bound_s = step_bound_of(experiment, program, bounding_table(experiment, program));
+  const std::lock_guard lock(mutex_);
+  return placed_[key] = placed;
+}
+
 // Whatever its order, and without savers, which make no step shorter.
 PieceResult Search::place(Piece family) {
   PieceResult made;
@@ -314,7 +329,8 @@ PieceResult Search::place(Piece family) {
     experiment.strategy.offload = 0;
     experiment.braid = BraidPolicy::static_merge;
     const auto schedule = short_schedule_of(experiment);
-    family.layers = layers_for(experiment, *schedule, false);
+    const Placed placed = placed_as(family, experiment, *schedule);
+    family.layers = placed.layers;
     const auto [least, most] = std::ranges::minmax(family.layers);
     const bool alone = experiment.strategy.pp == 1 && !traits_of(*schedule).braids;
     if ((experiment.split == LayerSplit::balanced && least == most) ||
@@ -322,9 +338,7 @@ PieceResult Search::place(Piece family) {
       made.same = space_.savers.size();
       return made;
     }
-    const Program program = outline(*schedule, family.layers, experiment.strategy);
-    family.bound_s = std::max(
-        family.bound_s, step_bound_of(experiment, program, bounding_table(experiment, program)).release_s);
+    family.bound_s = std::max(family.bound_s, placed.bound_s);
     made.members.push_back(std::move(family));
   } catch (const InputError& error) {
     made.refused[reason_of(error)] += space_.savers.size();
@@ -353,11 +367,11 @@ PieceResult Search::expand(const Piece& family) {
       member.id += saver;
       Experiment experiment = experiment_of(member);
       const auto schedule = schedule_of(experiment);
-      Program program = outline(*schedule, member.layers, experiment.strategy);
       Experiment plain = experiment;
       plain.braid = BraidPolicy::static_merge;
       const Lowering lowering = lowering_for(plain, *schedule, member.layers);
-      if (one.offload > 0) program = lower(*schedule, member.layers, lowering);
+      const bool has_empty_blocks = one.offload > 0 && std::ranges::min(member.layers) == 0;
+      const Program program = (has_empty_blocks ? lower : outline)(*schedule, member.layers, lowering);
       member.margin_gb = margin_gb(experiment, program);
       member.fit = fit_of(experiment.hardware->profile, member.margin_gb);
       if (member.fit == Fit::yes) enough.push_back(one);
@@ -366,7 +380,7 @@ PieceResult Search::expand(const Piece& family) {
         continue;
       }
       const CostTable table = bounding_table(experiment, program);
-      member.bound_s = std::max({family.bound_s, step_bound_of(plain, program, table).release_s,
+      member.bound_s = std::max({family.bound_s, step_bound_of(plain, program, table),
                                  OrderBound(lowering, table)(*schedule, member.layers)});
       made.members.push_back(std::move(member));
     } catch (const InputError& error) {
@@ -480,8 +494,9 @@ void Search::choose() {
 
 }  // namespace
 
-TuneResult tune(const TuneSpace& space, double band, bool exhaustive, Finished& finished) {
-  return Search(space, band, exhaustive, finished).run();
+TuneResult tune(const TuneSpace& space, double band, bool exhaustive, Finished& finished,
+                const std::function<void()>& keep) {
+  return Search(space, band, exhaustive, finished, keep).run();
 }
 
 }  // namespace stp

@@ -50,9 +50,10 @@ struct TuneResult {
 /// Finished configurations of an interrupted search, by their names.
 using Finished = std::map<std::string, std::array<double, 8>>;
 
-/// Searches. `band`: the share within which steps count as equal. Throws Interrupted; `finished` then has
-/// what was simulated, and another search with it goes on from there, with the same result. The result
-/// depends on neither threads nor `finished`, but for counts.reused.
-TuneResult tune(const TuneSpace& space, double band, bool exhaustive, Finished& finished);
+/// Searches. `band`: the share within which steps count as equal. Throws Interrupted. `finished` has what was
+/// simulated; another search with it goes on from there, with the same result, also if it is copied whenever
+/// `keep` is called. The result depends on neither threads nor `finished`, but for counts.reused.
+TuneResult tune(const TuneSpace& space, double band, bool exhaustive, Finished& finished,
+                const std::function<void()>& keep);
 
 }  // namespace stp

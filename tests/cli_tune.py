@@ -55,15 +55,17 @@ class Tune(CommandLine):
     def test_an_interrupted_search_goes_on(self):
         whole, _ = self.tuned(*SMALL, *CASES[0])
         out, left = self.folder / "again", self.folder / "again-interrupted"
-        for seconds in (0.5, 1, 2, 4, 8, 16):  # until the signal comes after the first steps
+        finished = 0
+        for ended_by, status in ((signal.SIGKILL, -9), (signal.SIGINT, 130)):  # the second goes on after the first
+            kept = (left / "finished.json").stat().st_mtime_ns if finished else 0
             search = subprocess.Popen([self.stp, "tune", *SMALL, *CASES[0], "--exhaustive", "--out", str(out)], stderr=subprocess.DEVNULL)
-            time.sleep(seconds)
-            search.send_signal(signal.SIGINT)
-            if search.wait() != 130:
+            while search.poll() is None and (not (left / "finished.json").exists() or (left / "finished.json").stat().st_mtime_ns == kept):
+                time.sleep(0.01)
+            search.send_signal(ended_by)
+            if search.wait() != status:
                 self.skipTest("the search ended before its signal")
-            if left.exists():
-                break
-        self.assertTrue(read_json(left / "finished.json")["finished"])
+            before, finished = finished, len(read_json(left / "finished.json")["finished"])
+            self.assertGreater(finished, before)
         self.succeed("tune", *SMALL, *CASES[0], "--out", str(out))
         again = read_json(out / "tune.json")
         self.assertEqual((again["best"], again["counts"], again["points"]), (whole["best"], whole["counts"], whole["points"]))

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
 #include <string>
 #include <vector>
 
@@ -183,6 +184,27 @@ TEST(PeakActivationBytes, LackWhatIsOnTheHost) {
   const std::vector<ActivationBytes> bytes{{.until_I = 10, .until_W = 10, .offloaded = 6}};
   EXPECT_THAT(peak_host_bytes(lower(schedule, {1}, {.strategy = {.offload = 0.6}}), bytes), ElementsAre(24));
   EXPECT_THAT(peak_host_bytes(lower(schedule, {1}, {}), bytes), ElementsAre(0));
+}
+
+// An outline knows the copies' places without ops, and the order as it runs.
+TEST(PeakActivationBytes, OfAnOutlineAreThoseOfItsProgram) {
+  std::mt19937 random(7);  // NOLINT(cert-msc51-cpp): the cases should be reproducible
+  for (int each = 0; each < 60; ++each) {
+    const int p = 1 + static_cast<int>(random() % 4), m = 2 + static_cast<int>(random() % 12);
+    const Schedule schedule =
+        random_schedule(random, each % 2 == 0 ? Placement::v(p) : Placement::loop(p, 1), m);
+    const std::vector<int> layers(schedule.placement.stages(), 1);
+    std::vector<ActivationBytes> bytes(layers.size());
+    const auto number = [&](int most) { return 1.0 + static_cast<int>(random() % most); };
+    for (auto& [until_I, until_W, during_backward, offloaded] : bytes)
+      until_I = 10 + number(50), until_W = number(60), during_backward = number(9), offloaded = number(8);
+    const Lowering lowering{.braid = each % 3 == 0 ? BraidPolicy::sequential : BraidPolicy::static_merge,
+                            .strategy = {.tp = 2,
+                                         .tp_overlap = each % 5 == 0 ? TpOverlap::domino : TpOverlap::none,
+                                         .offload = each % 4 == 0 ? 0 : 0.5}};
+    EXPECT_EQ(peak_activation_bytes(outline(schedule, layers, lowering), bytes),
+              peak_activation_bytes(lower(schedule, layers, lowering), bytes));
+  }
 }
 
 TEST(PeakActivationBytes, WeighEachChunkByItsStageAndEachRankApart) {

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <queue>
+#include <tuple>
 #include <vector>
 
 namespace stp {
@@ -35,7 +38,7 @@ class Tiles {
 };
 
 // The time when the last SM ends if each takes the next tile as soon as it is free, in tile lengths.
-double last_end(const Tiles& tiles, double heads, double overhead, int sms) {
+double simulated_end(const Tiles& tiles, double heads, double overhead, int sms) {
   if (tiles.length(0) == tiles.length(tiles.count() - 1))
     return std::ceil(tiles.all() / sms) * (tiles.length(0) + overhead);
   double all = 0;
@@ -52,6 +55,26 @@ double last_end(const Tiles& tiles, double heads, double overhead, int sms) {
       last = std::max(last, end);
     }
   return last;
+}
+
+// The same. Searches ask for few shapes again and again, each of which takes up to a millisecond.
+double last_end(const Attention& attention, double overhead, int sms) {
+  static std::mutex mutex;
+  static std::map<std::tuple<double, double, double, bool, bool, double, int>, double> known;
+  const std::tuple key{attention.heads,
+                       attention.rows,
+                       attention.columns,
+                       attention.causal,
+                       attention.backward,
+                       overhead,
+                       sms};
+  {
+    const std::lock_guard lock(mutex);
+    if (const auto found = known.find(key); found != known.end()) return found->second;
+  }
+  const double end = simulated_end(Tiles(attention), attention.heads, overhead, sms);
+  const std::lock_guard lock(mutex);
+  return known[key] = end;
 }
 
 // The measured rate at the attention's length, the mean of queries and keys.
@@ -72,8 +95,7 @@ double measured_rate(const MeasuredAttention& measured, const Attention& attenti
 
 // Seconds per FLOP at the SMs' full rate of one tile length per second, relative to each other.
 double tiled(const HardwareProfile& profile, const Attention& attention, int sms) {
-  return last_end(Tiles(attention), attention.heads, std::max(0.0, profile.attention_tile_overhead), sms) /
-         attention.flops();
+  return last_end(attention, std::max(0.0, profile.attention_tile_overhead), sms) / attention.flops();
 }
 
 }  // namespace
@@ -90,7 +112,7 @@ double attention_seconds(const HardwareProfile& profile, const Attention& attent
                                                                : profile.attention_forward_efficiency);
   if (profile.attention_tile_overhead < 0) return attention.flops() / rate;
   const int sms = profile.sms > sms_aside ? profile.sms - sms_aside : profile.sms;
-  return last_end(Tiles(attention), attention.heads, profile.attention_tile_overhead, sms) * kAttentionTile *
+  return last_end(attention, profile.attention_tile_overhead, sms) * kAttentionTile *
          attention.flops_per_pair() / (rate / profile.sms);
 }
 

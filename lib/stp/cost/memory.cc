@@ -4,6 +4,7 @@
 
 #include "stp/cost/cost_table.h"
 #include "stp/model/offload.h"
+#include "stp/program/offload.h"
 
 namespace stp {
 namespace {
@@ -143,6 +144,15 @@ struct Copies {
 
   Copies(const Program& program, int rank, const std::vector<ActivationBytes>& bytes)
       : freed(program.schedule.ranks[rank].size(), 0), reloaded(freed), returned(freed) {
+    if (program.strategy.offload == 0) return;
+    if (program.ops.empty()) {
+      const double moved = bytes[program.schedule.placement.stage(rank, 0)].offloaded;
+      for (const OffloadedActivation& each : offloaded_activations(program.schedule.ranks[rank])) {
+        freed[each.freed_at()] += moved;
+        reloaded[each.reloaded_at()] += moved;
+      }
+      return;
+    }
     for (OpId id = program.rank_begin[rank]; id < program.rank_begin[rank + 1]; ++id) {
       const Op& op = program.ops[id];
       if (op.kind == OpKind::reload)

@@ -57,7 +57,8 @@ std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<
 
 /// Peak bytes of saved tensors on each rank, in the order of its blocks. The two actions of a braid count as
 /// alive together. Offloaded bytes are not counted from the block that waits for the copy up to the block
-/// beside the copy back. `microbatch_factors`, if not empty, multiply the bytes of the step's microbatches.
+/// beside the copy back; an outline() copies as if all blocks had ops. `microbatch_factors`, if not empty,
+/// multiply the bytes of the step's microbatches.
 std::vector<double> peak_activation_bytes(const Program& program, const std::vector<ActivationBytes>& bytes,
                                           const std::vector<double>& microbatch_factors = {});
 /// The same for one rank.

@@ -63,30 +63,25 @@ class Bounds {
     set_tails();
   }
 
-  StepBound bound(int activation_limit) {
-    StepBound result;
-    const auto raise = [&](double seconds, const char* binding, bool any = true) {
-      if (any) result.any_s = std::max(result.any_s, seconds);
-      if (seconds <= result.release_s) return;
-      result.release_s = seconds;
-      result.binding = binding;
-    };
-    if (!lowering_.strategy.post_validation) raise(I_head_.back() + backward_tail_.back(), "chain");
+  double bound(int activation_limit) {
+    double result = 0;
+    const auto raise = [&](double seconds) { result = std::max(result, seconds); };
+    if (!lowering_.strategy.post_validation) raise(I_head_.back() + backward_tail_.back());
     for (int rank = 0; rank < placement_.ranks(); ++rank) {
       for (const Weight& weight : {of_compute_, of_collectives_}) {
         if (lowering_.strategy.post_validation) {
-          raise(repeated_work(rank, weight), "work");
+          raise(repeated_work(rank, weight));
           continue;
         }
-        raise(work(rank, weight), "work");
-        if (waits_for_sends()) raise(work_and_sends(rank, weight), "work", false);
+        raise(work(rank, weight));
+        if (waits_for_sends()) raise(work_and_sends(rank, weight));
       }
       if (lowering_.strategy.post_validation) continue;
-      raise(work(rank, of_compute_, ramp(rank)), "work", false);
-      raise(stream(rank, &ChainCost::tp), "stream");
-      raise(stream(rank, &ChainCost::cp), "stream");
-      for (const int peer : peers(rank)) raise(link(rank, peer), "link");
-      if (activation_limit > 0) raise(memory(rank, activation_limit), "memory");
+      raise(work(rank, of_compute_, ramp(rank)));
+      raise(stream(rank, &ChainCost::tp));
+      raise(stream(rank, &ChainCost::cp));
+      for (const int peer : peers(rank)) raise(link(rank, peer));
+      if (activation_limit > 0) raise(memory(rank, activation_limit));
     }
     return result;
   }
@@ -374,10 +369,10 @@ class Bounds {
 
 }  // namespace
 
-StepBound step_bound(const Placement& placement, int microbatches, const std::vector<int>& layers_per_stage,
-                     const Lowering& lowering, const CostTable& table, const Contention& contention,
-                     int activation_limit) {
-  if (placement.pipelines() > 1) return {};
+double step_bound(const Placement& placement, int microbatches, const std::vector<int>& layers_per_stage,
+                  const Lowering& lowering, const CostTable& table, const Contention& contention,
+                  int activation_limit) {
+  if (placement.pipelines() > 1) return 0;
   return Bounds(placement, microbatches, layers_per_stage, lowering, table, contention)
       .bound(activation_limit);
 }

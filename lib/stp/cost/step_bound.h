@@ -10,17 +10,9 @@
 
 namespace stp {
 
-/// Seconds that no order of passes beats, whatever it braids and however it splits backwards.
-struct StepBound {
-  double any_s = 0;      // under every release
-  double release_s = 0;  // ≥ any_s: under the lowering's release
-  /// What binds `release_s`: "work" of a rank, "chain" of a microbatch, "stream" of collectives or exchanges,
-  /// "link" between ranks, "memory".
-  const char* binding = "work";
-};
-
-/// The bound of a configuration on this placement and split. `activation_limit`, if not 0: the largest number
-/// of activations, (chunk, microbatch) of the Program, that a rank may hold until W.
+/// Seconds that no order of passes on this placement and split beats, whatever it braids and however it
+/// splits backwards. `activation_limit`, if not 0: the largest number of activations, (chunk, microbatch) of
+/// the Program, that a rank may hold until W.
 ///
 /// Let a rank's compute and contending collectives run at shares r_c and r_a while both run, and κ = min(1,
 /// (1 − r_c) / r_a). The *effective work* of a pass, its compute + κ · its contending collectives, falls at
@@ -50,8 +42,8 @@ struct StepBound {
 /// Options: post-validation overlaps steps, so that neither heads nor tails count; offloading and its copies
 /// add nothing; with microbatch factors heads and tails are those of the smallest. Two pipelines against each
 /// other have no bound: 0.
-StepBound step_bound(const Placement& placement, int microbatches, const std::vector<int>& layers_per_stage,
-                     const Lowering& lowering, const CostTable& table, const Contention& contention,
-                     int activation_limit = 0);
+double step_bound(const Placement& placement, int microbatches, const std::vector<int>& layers_per_stage,
+                  const Lowering& lowering, const CostTable& table, const Contention& contention,
+                  int activation_limit = 0);
 
 }  // namespace stp

@@ -460,7 +460,21 @@ class Lowerer {
   bool in_warm_up_ = true;                          // the block is a forward of chunk 0 alone
 };
 
+Schedule as_it_runs(Schedule schedule, const Lowering& lowering) {
+  if (lowering.braid == BraidPolicy::sequential) schedule = sequential_braids(std::move(schedule));
+  if (lowering.strategy.tp_overlap == TpOverlap::domino) schedule = split_microbatches(std::move(schedule));
+  return schedule;
+}
+
 }  // namespace
+
+Program outline(Schedule schedule, const std::vector<int>& layers_per_stage, const Lowering& lowering) {
+  const auto lists = schedule.ranks.size() + 1;
+  return {.schedule = as_it_runs(std::move(schedule), lowering),
+          .layers_per_stage = layers_per_stage,
+          .strategy = lowering.strategy,
+          .rank_begin = std::vector<OpId>(lists, 0)};
+}
 
 Program lower(Schedule schedule, const std::vector<int>& layers_per_stage, const Lowering& lowering) {
   const int stages = schedule.placement.stages();
@@ -483,9 +497,7 @@ Program lower(Schedule schedule, const std::vector<int>& layers_per_stage, const
   check_vocabulary(schedule, lowering);
   if (is_by_times(lowering.braid) && !lowering.order)
     throw std::logic_error("a braid by times without Lowering::order");
-  if (lowering.braid == BraidPolicy::sequential) schedule = sequential_braids(std::move(schedule));
-  if (lowering.strategy.tp_overlap == TpOverlap::domino) schedule = split_microbatches(std::move(schedule));
-  return Lowerer(std::move(schedule), layers_per_stage, lowering).lower();
+  return Lowerer(as_it_runs(std::move(schedule), lowering), layers_per_stage, lowering).lower();
 }
 
 }  // namespace stp

@@ -60,4 +60,8 @@ inline constexpr size_t kMaxOps = size_t{1} << 26;
 /// kMaxOps.
 Program lower(Schedule schedule, const std::vector<int>& layers_per_stage, const Lowering& lowering);
 
+/// The same without ops, streams and buckets: enough for bounds, and for the memory of a rank
+/// (lib/stp/cost/memory.h).
+Program outline(Schedule schedule, const std::vector<int>& layers_per_stage, const Lowering& lowering);
+
 }  // namespace stp
