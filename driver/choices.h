@@ -49,7 +49,7 @@ inline constexpr Named<Implementation> kImplementations[] = {
     {"megatron-te", Implementation::megatron_te},
     {"megatron-te-2.18", Implementation::megatron_te_2_18}};
 
-/// By Recipe::ring_scatter, of proj and fc2.
+/// By Strategy::ring_scatter, of proj and fc2.
 inline constexpr Named<bool> kScatterMethods[] = {{"pipeline", false}, {"ring_exchange", true}};
 inline constexpr const char* kScatterMethodFields[] = {"proj_method", "fc2_method"};
 

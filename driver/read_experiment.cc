@@ -109,7 +109,7 @@ void check_window(const JsonInput& input, const NamedData& model, int seq) {
 }
 
 // Reads the options of Megatron-Core's recipes.
-Recipe read_recipe(JsonInput& input, const Experiment::Hardware& hardware, int tp) {
+Recipe read_recipe(JsonInput& input, const Experiment::Hardware& hardware, Strategy& strategy) {
   Recipe recipe;
   if (!input.has("recipe")) return recipe;
   if (!uses_transformer_engine(hardware.implementation))
@@ -124,14 +124,8 @@ Recipe read_recipe(JsonInput& input, const Experiment::Hardware& hardware, int t
   if (recipe.state_bytes != 12 && recipe.state_bytes != 10 && recipe.state_bytes != 6)
     throw fields.error("state_bytes", "is no number of bytes that Megatron-Core's optimizers keep",
                        "write 12 (fp32), 10 (master weights as remainders) or 6 (bf16 moments, too)");
-  for (size_t unit = 0; unit < 2; ++unit) {
-    const char* const field = kScatterMethodFields[unit];
-    recipe.ring_scatter[unit] = choose(fields, field, false, kScatterMethods);
-    if (recipe.ring_scatter[unit] && tp != kPipelineSteps)
-      throw fields.error(field,
-                         "has a piece for each rank, and " + std::to_string(kPipelineSteps) + " are built",
-                         "use parallel.tp " + std::to_string(kPipelineSteps) + ", or pipeline");
-  }
+  for (size_t unit = 0; unit < 2; ++unit)
+    strategy.ring_scatter[unit] = choose(fields, kScatterMethodFields[unit], false, kScatterMethods);
   if (fields.has("overlap_sms")) {
     JsonInput sms = fields.object("overlap_sms");
     for (const auto& [name, of] : kOverlapSms)
@@ -144,7 +138,7 @@ Recipe read_recipe(JsonInput& input, const Experiment::Hardware& hardware, int t
   return recipe;
 }
 
-Experiment::Hardware read_hardware(JsonInput& input, const Changes& changes, int tp,
+Experiment::Hardware read_hardware(JsonInput& input, const Changes& changes, Strategy& strategy,
                                    const Experiment::Hardware* known) {
   Experiment::Hardware hardware{};
   if (known != nullptr) {
@@ -178,7 +172,7 @@ Experiment::Hardware read_hardware(JsonInput& input, const Changes& changes, int
   hardware.sends_share_adapter = input.boolean_or("sends_share_adapter", true);
   hardware.scatter_transfers = input.boolean_or("scatter_transfers", false);
   hardware.model_gradients = choose(input, "gradients", false, kGradients);
-  hardware.recipe = read_recipe(input, hardware, tp);
+  hardware.recipe = read_recipe(input, hardware, strategy);
   return hardware;
 }
 
@@ -411,7 +405,7 @@ Experiment read_experiment(JsonInput& input, const std::string& field, const Cha
     read_strategy_of_units(input, experiment, experiment.run->model, experiment.run->seq);
     if (!experiment.schedule_costs) experiment.schedule_costs = PassCosts{};
   } else {
-    experiment.hardware = read_hardware(input, changes, experiment.strategy.tp, known);
+    experiment.hardware = read_hardware(input, changes, experiment.strategy, known);
     experiment.hardware->model = padded(experiment.hardware->model, experiment.strategy.tp);
     read_factors(input, experiment);
     if (experiment.strategy.cp > 1 && experiment.hardware->implementation == Implementation::megatron_2022)

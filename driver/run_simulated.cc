@@ -78,8 +78,14 @@ Lowering lowering_of(const Experiment& experiment) {
 // The costs of layers and microbatches without factors.
 CostTable base_cost_table(const Experiment& experiment, const Program& program) {
   if (!experiment.hardware) return *experiment.unit_costs;
-  return hardware_cost_table(job_of(experiment), experiment.hardware->profile, program.layers_per_stage,
-                             program.schedule.placement, program.first_buckets);
+  const HardwareProfile& profile = experiment.hardware->profile;
+  CostTable table = hardware_cost_table(job_of(experiment), profile, program.layers_per_stage,
+                                        program.schedule.placement, program.first_buckets);
+  if (is_batched(experiment.release, program.schedule.chunks()))
+    for (double* transfer :
+         {&table.transfer_within_node, &table.transfer_between_nodes, &table.transfer_beside_another})
+      *transfer += profile.batched_transfer_s;
+  return table;
 }
 
 // The costs of planned copies: of the largest chunk, as all copies take turns.

@@ -38,18 +38,18 @@ json to_json(const Experiment::Run& run) {
   return value;
 }
 
-json to_json(const Recipe& recipe) {
+json to_json(const Recipe& recipe, const Strategy& strategy) {
   json value = {{"gathers_in_step", recipe.gathers_in_step}, {"state_bytes", recipe.state_bytes}};
   if (recipe.bucket_parameters > 0) value["bucket_parameters"] = recipe.bucket_parameters;
   for (size_t unit = 0; unit < 2; ++unit)
-    value[kScatterMethodFields[unit]] = word_of(recipe.ring_scatter[unit], kScatterMethods);
+    value[kScatterMethodFields[unit]] = word_of(strategy.ring_scatter[unit], kScatterMethods);
   for (const auto& [name, sms] : kOverlapSms)
     for (size_t unit = 0; unit < 2; ++unit)
       value["overlap_sms"][name[unit]] = (recipe.overlap_sms.*sms)[unit];
   return value;
 }
 
-json to_json(const Experiment::Hardware& hardware) {
+json to_json(const Experiment::Hardware& hardware, const Strategy& strategy) {
   json value = {{"model", hardware.model_data.name},
                 {"cluster", hardware.cluster_data.name},
                 {"seq", hardware.seq},
@@ -57,7 +57,8 @@ json to_json(const Experiment::Hardware& hardware) {
                 {"contention", hardware.contention},
                 {"scatter_transfers", hardware.scatter_transfers},
                 {"gradients", word_of(hardware.model_gradients, kGradients)}};
-  if (hardware.recipe != Recipe{}) value["recipe"] = to_json(hardware.recipe);
+  if (hardware.recipe != Recipe{} || strategy.ring_scatter != Strategy().ring_scatter)
+    value["recipe"] = to_json(hardware.recipe, strategy);
   if (!hardware.sends_share_adapter) value["sends_share_adapter"] = false;
   if (hardware.vision_tokens > 0) value["vision_tokens"] = hardware.vision_tokens;
   if (hardware.cluster_values) value["cluster_values"] = *hardware.cluster_values;
@@ -179,7 +180,7 @@ json to_json(const Experiment& experiment) {
     value["tp_overlap"] = word_of(experiment.strategy.tp_overlap, kTpOverlaps);
   }
   if (experiment.run) value.update(to_json(*experiment.run));
-  if (experiment.hardware) value.update(to_json(*experiment.hardware));
+  if (experiment.hardware) value.update(to_json(*experiment.hardware, experiment.strategy));
   return value;
 }
 

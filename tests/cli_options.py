@@ -416,6 +416,9 @@ class Configurations(CommandLine):
         [pipeline], _ = self.simulated(changed(base, recipe=recipe | {"fc2_method": "pipeline"}))
         self.assertGreater(pipeline["step_time_s"], plain["step_time_s"])  # 60 of 132 SMs are away beside fc2
         self.assertLess(row["step_time_s"], pipeline["step_time_s"])
+        for schedule, grows in (("1f1b", self.assertGreater), ("1f1b-i", self.assertEqual)):
+            steps = [self.simulated(changed(base, schedules=[schedule], cluster_values={"batched_transfer_us": us}))[0][0]["step_time_s"] for us in (0, 50)]
+            grows(steps[1], steps[0])
         states = [max(rank["memory_bytes"]["optimizer"] for rank in each["ranks"]) for each in (plain, row)]
         self.assertAlmostEqual(states[0] / states[1], 2)
         kinds = row["ranks"][0]["memory_bytes"]

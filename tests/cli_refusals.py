@@ -120,7 +120,7 @@ class Fields(CommandLine):
         self.scenarios_refused(
             recipe,
             ({"implementation": "megatron", "recipe": {}}, "recipe", "implementation is megatron", "megatron-te"),
-            ({"recipe": {"fc2_method": "ring_exchange"}, "parallel": {"tp": 8, "pp": 2}}, "recipe.fc2_method", "a piece for each rank", "parallel.tp 4"),
+            ({"recipe": {"fc2_method": "ring"}}, "recipe.fc2_method", '"ring" is not a choice', "pipeline, ring_exchange"),
             ({"recipe": {"state_bytes": 8}}, "recipe.state_bytes", "is no number of bytes", "12 (fp32), 10"),
             ({"recipe": {"buckets": 1}}, "recipe.buckets", "is not a known field"),
             ({"recipe": {"overlap_sms": {"proj": 8}}}, "recipe.overlap_sms.proj", "is not a known field"),

@@ -268,6 +268,7 @@ HardwareProfile read_profile(const nlohmann::json& content, const std::string& f
   profile.contention_all_reduce = reader.share("contention_all_reduce");
   if (input.has("reduction_sms"))
     profile.reduction_sms = reader.whole("reduction_sms", 0, 64, kSpreadOfCounts);
+  if (input.has("batched_transfer_us")) profile.batched_transfer_s = reader.seconds("batched_transfer_us");
   if (input.has("step_overhead_us")) profile.step_overhead_s = reader.seconds("step_overhead_us");
   if (input.has("gpu_spread")) profile.gpu_spread = reader.share("gpu_spread", 0);
   if (input.has("receive_sms")) profile.receive_sms = reader.whole("receive_sms", 0, 64, kSpreadOfCounts);

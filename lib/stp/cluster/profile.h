@@ -66,12 +66,13 @@ struct HardwareProfile {
   std::string name;
   std::string accelerator;  // the vendor's name
   int gpus_per_node;
-  int adapters_per_node;                    // network adapters; one per GPU unless given
-  double peak_flops;                        // dense bf16
-  int sms;                                  // streaming multiprocessors
-  double gemm_efficiency;                   // share of the peak that large GEMMs reach
-  double gemm_overhead_k;                   // prologue and epilogue of an output tile, in steps of k
-  double gemm_sustained = 1;                // share of that rate that the power limit leaves in long training
+  int adapters_per_node;      // network adapters; one per GPU unless given
+  double peak_flops;          // dense bf16
+  int sms;                    // streaming multiprocessors
+  double gemm_efficiency;     // share of the peak that large GEMMs reach
+  double gemm_overhead_k;     // prologue and epilogue of an output tile, in steps of k
+  double gemm_sustained = 1;  // share of that rate that the power limit leaves in long training,
+                              // and of attention_cudnn's: it lowers the clock, which all share
   std::vector<MeasuredGemm> gemm_measured;  // if any, used instead of gemm_efficiency and gemm_overhead_k
   double attention_forward_efficiency, attention_backward_efficiency;  // share of the peak that many long
                                                                        // tiles reach
@@ -96,9 +97,10 @@ struct HardwareProfile {
   LinkProfile within_node, between_nodes;  // point to point, per GPU; between nodes, per adapter
   double host_to_device_bytes_per_s, device_to_host_bytes_per_s;
   double contention_compute, contention_all_reduce;  // share of speed alone while both run on one GPU
-  int reduction_sms = 0;       // that reductions of gradients and gathers of weights take
-  double step_overhead_s = 0;  // of a step: the host waits for the device, and data
-  double gpu_spread = 0;       // relative standard deviation of GPUs' speed; the slowest sets the pace
+  int reduction_sms = 0;          // that reductions of gradients and gathers of weights take
+  double batched_transfer_s = 0;  // the host waits for transfers in one group and has lost its lead
+  double step_overhead_s = 0;     // of a step: the host waits for the device, and data
+  double gpu_spread = 0;          // relative standard deviation of GPUs' speed; the slowest sets the pace
   int receive_sms;  // SMs of a receive that waits for another stage; 0: unknown, or included in other rates
   SharedProcessors shared;
 

@@ -21,7 +21,8 @@ constexpr std::tuple kValues{
     std::tuple{&Profile::within_node, &Profile::between_nodes, &Profile::gpus_per_node,
                &Profile::adapters_per_node, &Profile::host_to_device_bytes_per_s,
                &Profile::device_to_host_bytes_per_s},
-    std::tuple{&Profile::kernel_overhead_s, &Profile::host_launch_s, &Profile::step_overhead_s}};
+    std::tuple{&Profile::kernel_overhead_s, &Profile::host_launch_s, &Profile::batched_transfer_s,
+               &Profile::step_overhead_s}};
 
 // Calls use(pointer to member) for each value of `part`.
 template <typename Use>

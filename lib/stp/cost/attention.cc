@@ -105,7 +105,7 @@ double attention_seconds(const HardwareProfile& profile, const Attention& attent
     Attention measured = attention;
     measured.heads = profile.attention_cudnn.heads;
     const int sms = profile.sms > sms_aside ? profile.sms - sms_aside : profile.sms;
-    return attention.flops() / measured_rate(profile.attention_cudnn, attention) *
+    return attention.flops() / (measured_rate(profile.attention_cudnn, attention) * profile.gemm_sustained) *
            (tiled(profile, attention, sms) / tiled(profile, measured, profile.sms));
   }
   const double rate = profile.peak_flops * (attention.backward ? profile.attention_backward_efficiency

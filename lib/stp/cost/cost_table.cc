@@ -98,9 +98,10 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
     case OpKind::all_reduce:
       return table.all_reduce_of(op.unit, op.unit_pass);
     case OpKind::reduce_scatter:
-      return op.part == UnitPart::whole     ? table.collectives(op.unit, op.unit_pass).scatter
-             : op.step + 1 < kPipelineSteps ? table.piece_scatter[static_cast<size_t>(op.unit)]
-                                            : table.last_piece_scatter[static_cast<size_t>(op.unit)];
+      if (op.part == UnitPart::whole) return table.collectives(op.unit, op.unit_pass).scatter;
+      return (op.step + 1 < program.strategy.division().steps(op.unit, UnitPass::F, UnitPart::after)
+                  ? table.piece_scatter
+                  : table.last_piece_scatter)[static_cast<size_t>(op.unit)];
     case OpKind::all_gather:
       return table.collectives(op.unit, op.unit_pass).gather;
     case OpKind::transfer:

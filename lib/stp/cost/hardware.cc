@@ -164,6 +164,20 @@ ExposedCollectives fused(const Job& job, const HardwareProfile& profile, Unit un
                              : ExposedCollectives{left(two), left(one)};
 }
 
+// What a piece of a GEMM takes more than alone (mostly less), in Transformer Engine's overlap. It gives the
+// pieces to several streams in turn, and each waits for its own rows alone (_stream_compute in
+// common/comm_gemm_overlap/comm_gemm_overlap.cpp): a piece fills the SMs that the one before leaves, so that
+// all together take the time of the whole GEMM, but the last ends no sooner than alone after its `exchange`.
+double saved_by_streams(const HardwareProfile& profile, const Gemm& piece, int steps, bool last,
+                        bool by_columns, double exchange, int sms_aside) {
+  Gemm whole = piece;
+  (by_columns ? whole.n : whole.m) *= steps;
+  const double alone = gemm_seconds(profile, piece, sms_aside),
+               share = gemm_seconds(profile, whole, sms_aside) / steps;
+  const double behind_rows = exchange > 0 ? alone - (steps - 1) * std::max(0.0, share - exchange) : share;
+  return (last ? std::max(share, behind_rows) : share) - alone;
+}
+
 // Adds the parts of the units that job.shape divides.
 void add_parts(const Job& job, const HardwareProfile& profile, CostTable& table) {
   const Division division = job.strategy().division();
@@ -172,13 +186,15 @@ void add_parts(const Job& job, const HardwareProfile& profile, CostTable& table)
     if (!division.divides(unit)) continue;
     const auto index = static_cast<size_t>(unit);
     const auto step_seconds = [&](UnitPass pass, UnitPart part, int step, int sms_aside) {
-      Work work = unit_part_work(job.model, job.shape, job.implementation, unit, pass, part, step);
-      if (division.overlaps() && pass == UnitPass::F && part == UnitPart::after &&
-          job.recipe.ring_scatter[index]) {  // pieces of rows, not of columns
-        work.gemms.front().m /= kPipelineSteps;
-        work.gemms.front().n *= kPipelineSteps;
-      }
-      return seconds(work, job.implementation, profile, sms_aside);
+      const Work work = unit_part_work(job.model, job.shape, job.implementation, unit, pass, part, step);
+      const double alone = seconds(work, job.implementation, profile, sms_aside);
+      const int steps = division.steps(unit, pass, part);
+      return part == UnitPart::core || steps == 1 || !uses_transformer_engine(job.implementation)
+                 ? alone
+                 : alone + saved_by_streams(profile, work.gemms.front(), steps, step + 1 == steps,
+                                            is_divided_by_columns(division, unit, part),
+                                            part == UnitPart::before ? table.row_exchange : 0,
+                                            sms_aside + profile.receive_sms);
     };
     for (const UnitPass pass : {UnitPass::F, UnitPass::I}) {
       const auto steps = [&](UnitPart part, int sms_aside = 0) {
@@ -194,7 +210,7 @@ void add_parts(const Job& job, const HardwareProfile& profile, CostTable& table)
       // GEMMs beside the methods `pipeline` and `bulk` lose only these SMs: such collectives do not contend
       // (Program::contends). The exchanges of the method `ring_exchange` use copy engines and no SMs.
       parts.after =
-          steps(UnitPart::after, pass == UnitPass::F && division.overlaps() && !job.recipe.ring_scatter[index]
+          steps(UnitPart::after, pass == UnitPass::F && division.overlaps() && !division.ring_scatter[index]
                                      ? overlap_sms.forward[index]
                                      : 0);
     }
@@ -241,7 +257,7 @@ void add_collectives(const Job& job, const HardwareProfile& profile, const Group
       table.piece_scatter.fill(groups.tensor_half_all_reduce(bytes / kPipelineSteps));
       table.last_piece_scatter = table.piece_scatter;
       for (size_t unit = 0; unit < 2; ++unit) {
-        if (!job.recipe.ring_scatter[unit]) continue;
+        if (!job.strategy().ring_scatter[unit]) continue;
         const double own = bytes / job.strategy().tp;  // nothing is sent of them
         table.piece_scatter[unit] = table.row_exchange;
         table.last_piece_scatter[unit] = (job.strategy().tp + 1) * own / profile.memory_bytes_per_s;
@@ -417,9 +433,9 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& machine,
     for (const UnitPass pass : kUnitPasses)
       table.at(unit, pass) =
           seconds(work(job.model, job.shape, job.implementation, unit, pass), job.implementation, profile);
-  add_parts(job, profile, table);
   add_exchanges(job, profile, groups, table);
   add_collectives(job, profile, groups, table);
+  add_parts(job, profile, table);
   add_transfers(job, profile, groups, table);
   add_optimizer(job, profile, parameters_per_rank(job, layers_per_stage, placement), table);
   add_reductions(job, profile, groups, layers_per_stage, placement, first_buckets, table);

@@ -25,9 +25,6 @@ struct Recipe {
     std::array<int, 2> forward{16, 16}, input_gradient{16, 16}, weight_gradient{16, 16};
     bool operator==(const OverlapSms&) const = default;
   } overlap_sms;
-  /// Whether F's second linear layer of attn or mlp uses the method `ring exchange` in place of `pipeline`:
-  /// each piece has the rows of one rank, copy engines send it there, and the receiver adds up at the end.
-  std::array<bool, 2> ring_scatter{};
   bool operator==(const Recipe&) const = default;
 };
 

@@ -34,7 +34,11 @@ CostTable table_of_loop(const Job& j, const HardwareProfile& profile, int chunks
 }
 
 TEST(AttentionRates, AreTheMeasuredOnesAtTheirLengthsAndBetweenThemInBetween) {
-  const HardwareProfile profile = h100();
+  HardwareProfile profile = h100();
+  const Attention long_one{64, 8192, 8192, 128, true, false};
+  const double sustained = attention_seconds(profile, long_one),
+               share = std::exchange(profile.gemm_sustained, 1);
+  EXPECT_DOUBLE_EQ(attention_seconds(profile, long_one), sustained * share);
   const auto rate = [&](double rows, double columns, bool causal, bool backward, double heads = 64) {
     const Attention attention{heads, rows, columns, 128, causal, backward};
     return attention.flops() / attention_seconds(profile, attention) / 1e12;
@@ -93,10 +97,10 @@ TEST(RingScatter, SendsRowsByCopyEnginesAndAddsThemUp) {
   const HardwareProfile profile = h100();
   Job j = recipe_job();
   const CostTable pipeline = table_of_loop(j, profile);
-  j.recipe.ring_scatter = {false, true};
+  j.shape.strategy.ring_scatter = {false, true};
   const CostTable table = table_of_loop(j, profile);
   const auto& mlp = table.parts_of(Unit::mlp, UnitPass::F).after;
-  EXPECT_DOUBLE_EQ(mlp[0], gemm_seconds(profile, {1024, 8192, 28672 / 4.0}) + 2e-6);
+  EXPECT_DOUBLE_EQ(mlp[0], gemm_seconds(profile, {4096, 8192, 28672 / 4.0}) / 4 + 2e-6);
   EXPECT_EQ(table.parts_of(Unit::attn, UnitPass::F).after, pipeline.parts_of(Unit::attn, UnitPass::F).after);
   const double rows = 2.0 * 1024 * 8192;
   EXPECT_DOUBLE_EQ(table.piece_scatter[1], 10e-6 + rows / 370e9);
@@ -112,6 +116,49 @@ TEST(RingScatter, SendsRowsByCopyEnginesAndAddsThemUp) {
       scatters.push_back(seconds[op]);
   EXPECT_EQ(scatters, (std::vector<double>{table.piece_scatter[1], table.piece_scatter[1],
                                            table.piece_scatter[1], table.last_piece_scatter[1]}));
+}
+
+// As B200's table for Nemotron 340B has it (Megatron-Bridge, comm_overlap.py): proj in a ring of 8, fc2 in 4
+// pieces.
+TEST(RingScatter, HasAPieceForEachRankWhereThePipelineHasFour) {
+  Job j = recipe_job();
+  j.shape.strategy.tp = 8;
+  j.shape.strategy.ring_scatter = {true, false};
+  const CostTable table = table_of_loop(j, h100());
+  EXPECT_EQ(table.parts_of(Unit::attn, UnitPass::F).after.size(), 8U);
+  EXPECT_EQ(table.parts_of(Unit::mlp, UnitPass::F).after.size(), 4U);
+  EXPECT_EQ(table.parts_of(Unit::attn, UnitPass::I).after.size(), 1U);
+  const Program program =
+      lower(by_hand(Placement::loop(1, 1), 1, {{"F0.0", "B0.0"}}), {1}, {.strategy = j.strategy()});
+  std::array<int, 2> pieces{};
+  for (const Op& op : program.ops)
+    if (op.kind == OpKind::reduce_scatter && op.part == UnitPart::after)
+      ++pieces[static_cast<size_t>(op.unit)];
+  EXPECT_EQ(pieces, (std::array{8, 4}));
+}
+
+// Pieces on several streams fill each other's last waves: 2560 columns of 1024 rows are 80 tiles for 132 SMs,
+// all four pieces 320 in three waves. Where rows come late, the last piece runs alone.
+TEST(OverlappedPieces, TakeTheTimeOfTheWholeGemmUnlessTheirRowsComeLate) {
+  HardwareProfile profile = h100();
+  const Gemm whole{4096, 2560, 8192}, piece{1024, 2560, 8192};
+  const double share = gemm_seconds(profile, whole) / 4, alone = gemm_seconds(profile, piece);
+  ASSERT_GT(alone, 1.3 * share);
+  const auto before = [&](Implementation implementation) {
+    Job j = recipe_job();
+    j.implementation = implementation;
+    return table_of_loop(j, profile).parts_of(Unit::attn, UnitPass::F).before;
+  };
+  profile.within_node = {0, 1e18};
+  std::vector<double> pieces = before(Implementation::megatron_te);
+  for (int step = 0; step < 3; ++step) EXPECT_NEAR(pieces[step], share + profile.kernel_overhead_s, 1e-12);
+  const double rest = pieces[3] - share;
+  profile.within_node = {2 * share, 1e18};
+  pieces = before(Implementation::megatron_te);
+  EXPECT_NEAR(pieces[3] - rest, alone, 1e-12);
+  profile.within_node = {share - (alone - share) / 6, 1e18};  // three times half of what it takes more alone
+  EXPECT_NEAR(before(Implementation::megatron_te)[3] - rest, (alone + share) / 2, 1e-9);
+  EXPECT_GT(before(Implementation::suite)[0], alone);  // on one stream
 }
 
 // The step moves 28 bytes (Adam), 6 (cast), 4 (norm) and 6 (copy of bf16 gradients) of each parameter of the
@@ -254,6 +301,28 @@ TEST(WorkingBytes, AreThoseOfTheHeadOrTheEmbeddingIfTheseAreMore) {
   EXPECT_DOUBLE_EQ(working_bytes(0, j, false, 1e9).in_backward, mlp);
   j.implementation = Implementation::megatron;
   EXPECT_EQ(working_bytes(0, j, true, 0).in_backward, 0);
+}
+
+// Megatron-Bridge's card of PR 3107: peaks of Llama 3 70B in FP8 on 32 H100, v = 5. With one byte a weight,
+// and 2h + f bytes less of a layer's saved tensors, rank 0's state and activations come within 2 % of 58.8
+// and 53.2 GiB. The third row, 50.2 GiB, is 8.4 more, which nothing explains: the test holds what we say.
+TEST(MemoryCard, IsMetInTwoOfItsThreeRows) {
+  struct Row {
+    int tp, pp, dp;
+    double gib, off;
+  };
+  for (const Row& row : {Row{4, 4, 2, 58.8, -0.01}, {4, 8, 1, 53.2, 0.02}, {8, 4, 1, 50.2, -0.168}}) {
+    const Job j =
+        job("llama3-70b", {4096, 1, {.tp = row.tp, .dp = row.dp, .sequence_parallel = true, .zero = true}},
+            row.pp, Implementation::megatron_te);
+    const std::vector<int> layers(5 * row.pp, 16 / row.pp);
+    const int in_flight = 2 * (row.pp - 1) + 4 * row.pp + 1;
+    const double less = layers[0] * j.shape.tokens() * (2 * j.model.hidden + j.model.ffn) / row.tp;
+    const double bytes =
+        parameters_per_rank(j, layers, Placement::loop(row.pp, 5))[0] * (1 + 2 + 12.0 / row.dp) +
+        in_flight * (activation_bytes(j, layers)[0].until_I - less);
+    EXPECT_NEAR(bytes / (1 << 30) / row.gib - 1, row.off, 0.006) << row.tp << row.pp;
+  }
 }
 
 // bf16 weights and gradients, 12, 10 or 6 bytes over dp · cp.

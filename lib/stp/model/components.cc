@@ -150,7 +150,8 @@ int Division::steps(Unit unit, UnitPass pass, UnitPart part) const {
     case UnitPart::core:
       return exchanges_heads() || find_component(unit, ComponentKind::core) == nullptr ? 1 : cp;
     case UnitPart::after:
-      return forward && overlaps() ? kPipelineSteps : 1;
+      if (!forward || !overlaps()) return 1;
+      return ring_scatter[static_cast<size_t>(unit)] ? tp : kPipelineSteps;
   }
   return 0;
 }

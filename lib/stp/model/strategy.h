@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 
 #include "stp/model/unit.h"
@@ -59,9 +60,10 @@ inline constexpr NamedRecompute kRecomputes[] = {
 /// Transformer Engine's defaults. Where a linear layer needs all rows (QKV and fc1 in F, proj and fc2 in I),
 /// the ranks form a ring and pass rows on while the GEMM works on the rows it has (`ring exchange`). The
 /// second linear layer of F makes its output in kPipelineSteps pieces of columns; each is reduce-scattered
-/// while the next is made (`pipeline`). In B the input gradient of QKV and fc1 overlaps the gathering of
-/// their input, and their weight gradient overlaps the reduce-scatter of their input's gradient (`bulk`).
-/// `domino`: halves of each microbatch, braided with each other (DeepSpeed, arXiv 2409.15241).
+/// while the next is made (`pipeline`), or with `ring_scatter` in pieces of one rank's rows: copy engines
+/// send each there, and the receiver adds up at the end. In B the input gradient of QKV and fc1 overlaps the
+/// gathering of their input, and their weight gradient overlaps the reduce-scatter of their input's gradient
+/// (`bulk`). `domino`: halves of each microbatch, braided with each other (DeepSpeed, arXiv 2409.15241).
 /// `flux`, with sequence parallelism: each GEMM is fused with the collective before or behind it (arXiv
 /// 2406.06858). Only the cost model knows it; no backend runs it.
 enum class TpOverlap : uint8_t { none, megatron, domino, flux };
@@ -79,6 +81,7 @@ struct Division {
   TpOverlap tp_overlap = TpOverlap::none;
   int tp = 1;  // ranks of the tensor-parallel ring; a step works on the rows of one of them
   CpMethod cp_method = CpMethod::ring;
+  std::array<bool, 2> ring_scatter{};  // of attn's and mlp's second linear layer in F
 
   /// Whether the core has all rows of some heads.
   [[nodiscard]] bool exchanges_heads() const { return cp > 1 && cp_method == CpMethod::all_to_all; }
@@ -105,6 +108,7 @@ struct Strategy {
   bool sequence_parallel = false;  // reduce-scatters and all-gathers in place of all-reduces
   Recompute recompute;
   TpOverlap tp_overlap = TpOverlap::none;
+  std::array<bool, 2> ring_scatter{};  // of `megatron`; only simulated
   double offload = 0;      // the largest share of an offloaded activation's bytes that the host holds
   int offload_chunks = 0;  // so many chunks' copies are planned (schedule/copy_plan.h); 0: they are not
   int offload_share = 2;   // of planned copies: pipeline ranks that share a link to the host
@@ -117,7 +121,7 @@ struct Strategy {
   [[nodiscard]] int world_size() const { return tp * replicas() * pp; }
   /// The number of Program microbatches per microbatch: two with Domino.
   [[nodiscard]] int parts_of_microbatch() const { return tp_overlap == TpOverlap::domino ? 2 : 1; }
-  [[nodiscard]] Division division() const { return {cp, tp_overlap, tp, cp_method}; }
+  [[nodiscard]] Division division() const { return {cp, tp_overlap, tp, cp_method, ring_scatter}; }
   /// The strategy without the options that add ops beside compute and its collectives.
   [[nodiscard]] Strategy of_compute() const {
     Strategy strategy = *this;

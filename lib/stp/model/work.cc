@@ -344,14 +344,17 @@ Work work(const ModelConfig& model, const Shape& shape, Implementation implement
   return UnitOnRank(model, shape, implementation, unit).whole(pass);
 }
 
+bool is_divided_by_columns(const Division& division, Unit unit, UnitPart part) {
+  return part == UnitPart::after && !division.ring_scatter[static_cast<size_t>(unit)];
+}
+
 Work unit_part_work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
                     UnitPass pass, UnitPart part, int step) {
   Work work = UnitOnRank(model, shape, implementation, unit).part(pass, part, step);
   const int steps = shape.strategy.division().steps(unit, pass, part);
   if (steps == 1 || part == UnitPart::core) return work;
-  // The first GEMM is divided: by rows, or in `after` by columns of its output.
   Gemm& gemm = work.gemms.front();
-  (part == UnitPart::after ? gemm.n : gemm.m) /= steps;
+  (is_divided_by_columns(shape.strategy.division(), unit, part) ? gemm.n : gemm.m) /= steps;
   // The suite adds the residual to each piece of columns, in two launches, and the bias in one.
   const bool suite_adds = part == UnitPart::after && implementation == Implementation::suite;
   const int kernels = suite_adds ? (model.biases() == Biases::all ? 4 : 3) : 1;

@@ -104,6 +104,9 @@ double attention_flops(const Work& work, bool backward);
 Work unit_part_work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
                     UnitPass pass, UnitPart part, int step = 0);
 
+/// Whether the steps of a part, besides the core, have columns of the first GEMM's output; else its rows.
+bool is_divided_by_columns(const Division& division, Unit unit, UnitPart part);
+
 /// Bytes of the keys and values of a rank's tokens: one ring exchange.
 double kv_bytes(const ModelConfig& model, const Shape& shape);
 

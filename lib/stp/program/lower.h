@@ -28,6 +28,15 @@ enum class Release {
   megatron_batched,  // batch_p2p_comm: as `blocking`
 };
 
+/// Whether Megatron-Core overlaps its transfers, if ranks have several chunks.
+constexpr bool is_overlapped(Release release) {
+  return release == Release::megatron || release == Release::megatron_0_18;
+}
+/// Whether Megatron-Core puts a point's transfers into one group and waits for it: with one chunk always.
+constexpr bool is_batched(Release release, int chunks) {
+  return release == Release::megatron_batched || (chunks == 1 && is_overlapped(release));
+}
+
 /// The order in which two chains are issued.
 using BraidOrder =
     std::function<std::vector<BraidStep>(std::span<const Segment> a, std::span<const Segment> b)>;

@@ -13,9 +13,8 @@ namespace stp {
 
 class SendWaits {
  public:
-  /// Of ranks with one chunk Megatron-Core batches the transfers, whatever the release.
   SendWaits(Release release, int chunks)
-      : release_(chunks == 1 && is_overlapped(release) ? Release::megatron_batched : release) {}
+      : release_(is_batched(release, chunks) ? Release::megatron_batched : release) {}
 
   void begin_rank() { earlier_ = {}; }
   void begin_block(const Block& block) {
@@ -49,9 +48,6 @@ class SendWaits {
     std::vector<Ref> sends;
   };
 
-  static bool is_overlapped(Release release) {
-    return release == Release::megatron || release == Release::megatron_0_18;
-  }
   // Weight gradients receive nothing, so most trainers start them at once.
   [[nodiscard]] bool waits_for(size_t before) const {
     if (release_ == Release::blocking || release_ == Release::megatron_batched) return before == 0;

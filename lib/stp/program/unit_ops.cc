@@ -1,5 +1,6 @@
 #include "stp/program/unit_ops.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace stp {
@@ -29,7 +30,7 @@ size_t ops_of(const Segment& segment, const Strategy& strategy) {
     ops += division.steps(segment.unit, UnitPass::F, UnitPart::core) +
            division.core_exchanges(segment.unit, UnitPass::F);
   // The last summand: exchanges of rows and sums of pieces.
-  return ops + weights + (division.overlaps() ? division.tp - 1 + kPipelineSteps : 0);
+  return ops + weights + (division.overlaps() ? division.tp - 1 + std::max(division.tp, kPipelineSteps) : 0);
 }
 
 // Adds the sum over the group of the last compute op's output: the chain's value or a piece of it.
