@@ -81,8 +81,9 @@ TEST_F(ProfileParts, HoldEveryValueOnce) {
   }
   EXPECT_EQ(keys.size(), kProfileParts.size());
   EXPECT_THAT(keys["contention"],
-              ElementsAre("contention_all_reduce", "contention_compute", "reduction_sms"));
-  EXPECT_THAT(keys["launches"], ElementsAre("host_launch_us", "kernel_overhead_us", "step_overhead_us"));
+              ElementsAre("contention_all_reduce", "contention_compute", "receive_sms", "reduction_sms"));
+  EXPECT_THAT(keys["launches"],
+              ElementsAre("batched_transfer_us", "host_launch_us", "kernel_overhead_us", "step_overhead_us"));
 }
 
 TEST_F(ProfileParts, LeaveNamesAndCapacityAlone) {
