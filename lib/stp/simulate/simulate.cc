@@ -49,7 +49,8 @@ class Engine {
         contention_(contention),
         contended_(contended),
         streams_(program.streams.size() + 1),
-        ranks_(program.schedule.pp()) {
+        ranks_(program.schedule.pp()),
+        events_(ranks_.size(), kNever) {
     timeline_.start.resize(program.ops.size());
     timeline_.end.assign(program.ops.size(), kUnknown);
     timeline_.ranks.resize(ranks_.size());
@@ -79,9 +80,9 @@ class Engine {
         else
           visit(id);
       }
-      const auto first = std::ranges::min_element(ranks_, {}, &Rank::event);
-      if (first->event == kNever) return std::move(*this).finish();
-      visit_lanes(static_cast<uint32_t>(first - ranks_.begin()), true);
+      const auto first = std::ranges::min_element(events_);
+      if (*first == kNever) return std::move(*this).finish();
+      visit_lanes(static_cast<uint32_t>(first - events_.begin()), true);
     }
   }
 
@@ -112,7 +113,6 @@ class Engine {
     std::vector<std::pair<OpId, uint32_t>> notes;  // an op of this rank, a rank that waits for it
     bool called = false;
     OpId next = 0;            // without contention: the first op without times
-    double event = kNever;    // the first on its lanes
     double horizon = kNever;  // what it waits for comes not before
     double clock = 0;         // what comes from it and has not ended starts not before
   };
@@ -146,7 +146,7 @@ class Engine {
     const bool moved = clock > std::exchange(rank.clock, clock);
     std::erase_if(rank.notes, [&](const auto& note) {
       const auto& [needed, waiting] = note;
-      if (known(needed) || (moved && ranks_[waiting].event < earliest(needed))) call(waiting);
+      if (known(needed) || (moved && events_[waiting] < earliest(needed))) call(waiting);
       return known(needed);
     });
   }
@@ -194,8 +194,8 @@ class Engine {
       const bool of_tp = tp.event < compute.event || (tp.event == compute.event && tp.event < kNever &&
                                                       order_of_event(tp) < order_of_event(compute));
       const bool waits = compute.owner != kNone || tp.owner != kNone;
-      rank.event = of_tp ? tp.event : compute.event;
-      if (rank.event < (waits && !is_first ? rank.horizon : kNever))
+      const double event = events_[id] = of_tp ? tp.event : compute.event;
+      if (event < (waits && !is_first ? rank.horizon : kNever))
         of_tp ? happen(tp, compute) : happen(compute, tp);
       else if (!catch_up(rank))
         break;
@@ -203,7 +203,7 @@ class Engine {
     for (Stream* each : rank.streams)
       if (each->owner != kNone && std::exchange(each->noted, each->needed) != each->needed)
         ranks_[each->owner].notes.emplace_back(each->needed, id);
-    leave(rank, std::min(rank.horizon, rank.event));
+    leave(rank, std::min(rank.horizon, events_[id]));
   }
   // What waits for `op` of another rank, which has not ended, waits at least until then.
   [[nodiscard]] double earliest(OpId op) const {
@@ -336,6 +336,7 @@ class Engine {
   size_t ended_ = 0;
   std::vector<Stream> streams_;  // the last one stands for lanes that a rank lacks
   std::vector<Rank> ranks_;
+  std::vector<double> events_;  // by rank: the first on its lanes
   std::vector<uint32_t> called_;
   std::vector<OpId> next_in_stream_;  // by op; with contention
 };
