@@ -9,6 +9,7 @@
 #   asan       the tests under the address and undefined behaviour sanitizers
 #   tsan       the tests of code with threads under the thread sanitizer
 #   reproduce  scripts/reproduce.sh, to a temporary folder, must leave a report of at most 3 MB
+#   fuzz       scripts/fuzz for a minute in all; skipped without clang
 #   transformers  scripts/transformers, with packages that it installs; skipped where it cannot
 #
 # --all stands for all of them but transformers, which needs the network. A failing stage does not stop the others; the
@@ -17,7 +18,7 @@
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-all=(format ci tidy asan tsan reproduce)
+all=(format ci tidy asan tsan reproduce fuzz)
 known=("${all[@]}" transformers)
 stages=()
 for word in "$@"; do
@@ -94,6 +95,12 @@ stage_reproduce() {
     echo "report.html has $bytes bytes, where 3 MB are the limit"
     return 1
   fi
+}
+
+# Five readers, two at a time.
+stage_fuzz() {
+  command -v clang++ >/dev/null || return 77
+  scripts/fuzz 15
 }
 
 # Uses the ci stage's build.

@@ -128,9 +128,13 @@ TEST_F(GpuTraining, InBf16IsAsExactAsOneRankAndHoldsAndSendsWhatTheCpuDoes) {
 }
 
 TEST_F(GpuTraining, InFloat32EqualsTheReference) {
-  for (const Case& each : cases()) {
-    SCOPED_TRACE(each.schedule);
-    const Training training = small_training(4, DType::f32, each.grid);
+  std::vector<Case> all = cases();
+  for (const Variant& model : of_other_models())
+    if (kStride == 1) all.push_back({"stp", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}, model});
+  for (const Case& each : all) {
+    SCOPED_TRACE(each.schedule + " " + to_string(each.variant));
+    Training training = small_training(4, DType::f32, each.grid);
+    divide_samples(training, each.variant);
     const auto samples = samples_of(training);
     const auto exact = exact_gradients(training, samples);
     const auto backend = cuda_backend(training);
