@@ -16,7 +16,8 @@ using nlohmann::json;
 std::string key_of(const Experiment& experiment, const ScheduleChoice& choice, const json& others) {
   json of = json::array(
       {STP_VERSION " " STP_GIT_REVISION, to_json(experiment), &choice - experiment.schedules.data(), others});
-  if (experiment.run) of.push_back(*experiment.run->model_data.content);
+  if (experiment.run && experiment.run->model_data.content)  // emulated runs have none
+    of.push_back(*experiment.run->model_data.content);
   if (experiment.run && !experiment.run->text.empty()) of.push_back(read_file(experiment.run->text));
   if (experiment.hardware) of.push_back(*experiment.hardware->model_data.content);
   if (experiment.hardware) of.push_back(*experiment.hardware->cluster_data.content);
