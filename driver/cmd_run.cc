@@ -277,9 +277,25 @@ void print_report(const Plan& plan, const RunReport& report) {
               report.text().c_str());
 }
 
+// What `stp doctor` says, of the device of this process, before a run trusts it.
+void examine_device(const Plan& plan, const Processes& processes) {
+  const BuiltIn& kind = built_in(plan.devices.backend);
+  if (kind.ranks == 0) return;  // processors
+  begin_phase("checking the device");
+  const std::vector<Finding> found =
+      examine(kind, processes.index_on_node(), {plan.experiments.front().run->type});
+  for (const Finding& each : found)
+    if (each.state == Finding::State::falls_back && processes.is_root())
+      std::fprintf(stderr, "stp: %s: %s\n", each.what.c_str(), each.detail.c_str());
+  if (const std::string lack = lack_of(found); !lack.empty())
+    throw InputError("", "--backend", kind.name + " is not fit to run: " + lack,
+                     "see stp doctor, or use --backend cpu");
+}
+
 int run(const RunOptions& options, const Arguments& argv, Processes& processes) {
   const std::optional<Plan> plan = make_plan_together(options, processes);
   if (!plan) return 2;
+  examine_device(*plan, processes);
   // A run that saves checkpoints goes on from those (--resume).
   FinishedRows kept(processes.is_root() && options.devices.checkpoints.save.empty() ? options.json : "");
   Outcome outcome = run_with_progress(*plan, options, argv, kept);

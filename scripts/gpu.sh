@@ -245,9 +245,13 @@ stage_sanitizer() {
   return "$failed"
 }
 
+# With graphs and without; heads as models have them also on our own attention, where cuDNN has taken them.
 stage_parity() {
   "$stp" run parity-gpu --backend cuda --json "$out/parity.json" &&
-    "$stp" run parity-gpu --backend cuda --graphs --json "$out/parity-graphs.json"
+    "$stp" run parity-gpu --backend cuda --graphs --json "$out/parity-graphs.json" &&
+    "$stp" run parity-heads --backend cuda --json "$out/parity-heads.json" &&
+    "$stp" run parity-heads --backend cuda --graphs --json "$out/parity-heads-graphs.json" &&
+    STP_CUDNN=0 "$stp" run parity-heads --backend cuda --json "$out/parity-heads-own.json"
 }
 
 # Runs a command as two processes that find each other over TCP, as torchrun would.

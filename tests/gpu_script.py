@@ -13,6 +13,7 @@ import sys
 import tarfile
 import unittest
 import zipfile
+from pathlib import Path
 
 from command_line import CommandLine, read_json, ROOT
 
@@ -237,6 +238,50 @@ cp "{wheel}" "$to" 2>/dev/null""")
             if code:
                 self.assertEqual(list(made.parent.glob("bundle*")), [])
                 made.touch()
+
+    def test_a_bare_container_needs_no_more_than_the_bundle(self):
+        """Of CUDA 12 or 13, on a PATH without compilers and packers."""
+        bare = self.root / "bare"
+        bare.mkdir()
+        for program in Path("/usr/bin").iterdir():
+            if not re.match(r"(xz|unxz|lzma|cmake|ctest|ninja|make|nvcc|mpirun|(.*-)?(gcc|g\+\+|cc|c\+\+|clang|ld)\b)", program.name):
+                (bare / program.name).symlink_to(program)
+        for cuda, driver in (("12", "535.54.03"), ("12", "580.65.06"), ("13", "580.65.06")):
+            with self.subTest(cuda=cuda, driver=driver):
+                self.bundle(**{"made/cuda": f"{cuda}\n"})
+                self.write(self.path / "driver", f"{driver}\n")
+                for arguments in ((), ("--dry-run",)):
+                    done = subprocess.run([str(bare / "bash"), str(self.root / "scripts/gpu.sh"), "--out", str(self.root / f"bare-{cuda}-{driver}"),
+                                           *arguments, "machine", "programs", "tests", "parity"], capture_output=True, text=True, check=False,
+                                          timeout=60, env={**os.environ, "PATH": f"{self.path}:{bare}"})
+                    self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                    self.assertNotIn("FAILED", done.stdout)
+
+    def test_doctor_finds_the_libraries_that_there_are(self):
+        """The program itself, where cuBLASLt is of CUDA 12 or 13 and NCCL is 2.21, 2.28 or none."""
+        stp = os.environ.get("STP_BINARY", "")
+        found = subprocess.run([stp, "doctor"], capture_output=True, text=True, check=False).stdout if stp else ""
+        needed = re.search(r"these programs (?:need one for|are built with) CUDA (\d+)", found)
+        if not needed or not shutil.which("cc"):
+            self.skipTest("no program with CUDA and without a driver, or no compiler")
+        for cuda in (12, 13):
+            for nccl in (22100, 22803, None):
+                with self.subTest(cuda=cuda, nccl=nccl):
+                    folder = self.root / f"lib-{cuda}-{nccl}"
+                    folder.mkdir()
+                    sources = {f"libcublasLt.so.{cuda}": f"unsigned long cublasLtGetVersion(void) {{ return {cuda}0100; }}"}
+                    if nccl:
+                        sources["libnccl.so.2"] = f"int ncclGetVersion(int* to) {{ *to = {nccl}; return 0; }}"
+                    for name, source in sources.items():
+                        subprocess.run(["cc", "-shared", "-x", "c", "-", "-o", folder / name], input=source, text=True, check=True)
+                    done = subprocess.run([stp, "doctor"], capture_output=True, text=True, check=False, env={**os.environ, "LD_LIBRARY_PATH": str(folder)})
+                    self.assertEqual(done.returncode, 1, done.stderr)  # there is no driver
+                    if cuda == int(needed[1]):
+                        self.assertRegex(done.stdout, rf"cuBLASLt +works +{cuda}0100, {folder}/")
+                    else:
+                        self.assertRegex(done.stdout, rf"cuBLASLt +(MISSING .*libcublasLt.so.{needed[1]}: cannot be loaded|works .*/cuda)")
+                    if nccl:
+                        self.assertRegex(done.stdout, rf"NCCL +works +{nccl}, {folder}/")
 
     def test_without_a_gpu_it_says_so(self):
         done = self.run_it(smi=False)

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <map>
 #include <mutex>
 
@@ -12,13 +13,17 @@
 #include "support/fake_cuda.h"
 #include "support/fake_nccl.h"
 #include "support/processes_as_threads.h"
+#include "support/refusal.h"
 #include "support/training.h"
 
 namespace stp::cuda {
 namespace {
 
 using namespace testing_support;
+using testing::AllOf;
 using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Ne;
 
@@ -133,7 +138,7 @@ TEST(NcclTraining, GradientsOfNormGainsAreReducedTogether) {
     if (call.name == "ncclAllReduce") ++all_reduces[call.group];
   }
   constexpr int kChunks = 2, kSteps = 2;
-  EXPECT_EQ(all_reduces[groups.at(2)], kChunks * kSteps);
+  EXPECT_EQ(all_reduces[groups.at(2)], 1 + kChunks * kSteps) << "the first call of each group is a probe";
 }
 
 // One of four dies between two steps, the others wait for it in the midst of theirs.
@@ -148,6 +153,24 @@ TEST(NcclTraining, AProcessThatDiesEndsTheOthersAtTheDeadline) {
   EXPECT_EQ(found.failures[2], "the disk is full");
   EXPECT_THAT(found.failures, Each(Ne("")));
   EXPECT_EQ(nccl.count("ncclCommAbort"), nccl.count("ncclCommInitRankConfig"));
+}
+
+TEST(NcclBackend, IsOneRankOfAProcessOnItsGpu) {
+  fake_cuda::reset(1);
+  const FakeNccl nccl;
+  const auto found = run_processes(2, [](Processes& own) {
+    FakeNccl::be(own.index());
+    EXPECT_THAT(refusal([&] { make_nccl_backend({.world_size = 3}, own); }),
+                AllOf(HasSubstr("has 3 ranks, but there are 2 processes"), HasSubstr("as many processes")));
+    const auto backend = make_nccl_backend({.world_size = 2}, own);
+    EXPECT_EQ(backend->world_size(), 2);
+    EXPECT_THAT(backend->ranks(), ElementsAre(own.index()));
+    EXPECT_EQ(&backend->processes(), &own);
+    EXPECT_EQ(backend->ranks_per_device(), 1);
+  });
+  EXPECT_THAT(found, Each(""));
+  EXPECT_STREQ(getenv("CUDA_MODULE_LOADING"), "EAGER");
+  EXPECT_NE(refusal([] { prepare_for_nccl({"tp:none=1"}); }), "");
 }
 
 }  // namespace

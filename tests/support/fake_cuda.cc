@@ -73,6 +73,7 @@ struct FakeDevice {
   std::vector<std::unique_ptr<FakeEvent>> events;
   std::map<void*, FakeBlock> memory;                         // all that was ever taken, by address
   size_t allocated = 0;                                      // as the streams have come
+  size_t pool = 0;                                           // held for them, until it is trimmed
   std::set<void*> pinned;                                    // memory of the host
   std::map<const void*, size_t> declared;                    // shared memory by kernel
   std::map<std::pair<int, const void*>, size_t> added_most;  // what launches may add, by device and kernel
@@ -224,6 +225,10 @@ void watch_launches(std::function<void(const void* kernel, cudaStream_t stream)>
 size_t allocated_bytes() {
   const std::lock_guard lock(device().mutex);
   return device().allocated;
+}
+size_t pool_bytes() {
+  const std::lock_guard lock(device().mutex);
+  return device().pool;
 }
 void declare_shared(const void* kernel, size_t bytes) {
   const std::lock_guard lock(device().mutex);
@@ -440,7 +445,18 @@ cudaError_t cudaMallocAsync(void** at, size_t bytes, cudaStream_t stream) {
   push(stream, [at = *at, bytes] {
     std::memset(at, kRubbish, bytes);
     device().allocated += bytes;
+    device().pool = std::max(device().pool, device().allocated);
   });
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int) {
+  FAKE_CALL();
+  *pool = nullptr;
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) {
+  FAKE_CALL();
+  device().pool = device().allocated;
   return cudaSuccess;
 }
 cudaError_t cudaFreeAsync(void* at, cudaStream_t stream) {

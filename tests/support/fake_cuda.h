@@ -43,6 +43,8 @@ void watch(const std::string& call, std::function<void()> look);
 void watch_launches(std::function<void(const void* kernel, cudaStream_t stream)> look);
 /// Device memory that is allocated and not released, in the order of the streams as far as they have come.
 size_t allocated_bytes();
+/// Device memory that the pool holds: what was allocated, until cudaMemPoolTrimTo.
+size_t pool_bytes();
 /// What a kernel declares of shared memory, in bytes; for one that was not named, what reduce_block() does.
 void declare_shared(const void* kernel, size_t bytes);
 /// Of the host's calls, how often the name was called.

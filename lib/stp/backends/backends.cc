@@ -6,6 +6,7 @@
 
 #include "stp/base/json_input.h"
 #include "stp/cpu/cpu_backend.h"
+#include "stp/device/self_check.h"
 #include "stp/emulated/emulated_backend.h"
 #ifdef STP_HAVE_CUDA
 #include "stp/cuda/cuda_backend.h"
@@ -60,8 +61,8 @@ const std::vector<BuiltIn>& built_in_backends() {
        .check = [](int) {},
        .memory = memory_of_machine,
        .facts = [] { return SharedJson(); },
-       .examine = [] { return std::vector<Finding>(); },
-       .make = [](const BackendOptions& options) { return cpu::make_backend(options); },
+       .examine = [](int) { return std::vector<Finding>(); },
+       .make = [](const BackendOptions& options, int) { return cpu::make_backend(options); },
        .replay = cpu::make_replay_backend,
        .check_processes = [](const std::vector<std::string>&) {},
        .one_of_several = [](const BackendOptions& options,
@@ -76,8 +77,8 @@ const std::vector<BuiltIn>& built_in_backends() {
        .check = [](int) {},
        .memory = [] { return std::numeric_limits<double>::infinity(); },
        .facts = [] { return SharedJson(); },
-       .examine = [] { return std::vector<Finding>(); },
-       .make = [](const BackendOptions& options) { return emulated::make_backend(options); },
+       .examine = [](int) { return std::vector<Finding>(); },
+       .make = [](const BackendOptions& options, int) { return emulated::make_backend(options); },
        .replay = [](const BackendOptions&, const Replay&) -> std::unique_ptr<Backend> {
          throw InputError("", "--backend", "is emulated, which replays no real kernels", "use another");
        },
@@ -94,8 +95,9 @@ const std::vector<BuiltIn>& built_in_backends() {
        .check = [](int device) { cuda::check_gpu(cuda::gpu_of(device)); },
        .memory = [] { return cuda::gpu_memory(); },
        .facts = [] { return cuda::gpu_facts(); },
-       .examine = [] { return cuda::examine(); },
-       .make = [](const BackendOptions& options) { return cuda::make_backend(options); },
+       .examine = [](int device) { return cuda::examine(cuda::gpu_of(device)); },
+       .make = [](const BackendOptions& options,
+                  int device) { return cuda::make_backend(options, cuda::gpu_of(device)); },
        .replay = [](const BackendOptions& options,
                     const Replay& replay) { return cuda::make_replay_backend(options, replay); },
        .check_processes = check_nccl,
@@ -120,8 +122,22 @@ const BuiltIn& built_in(const std::string& name) {
                    did_you_mean(name, names) + "use " + all);
 }
 
+std::vector<Finding> examine(const BuiltIn& kind, int device, const std::vector<DType>& types) {
+  std::vector<Finding> found = kind.examine(device);
+  if (!lack_of(found).empty()) return found;
+  try {
+    for (const DType type : types) {
+      const auto backend = kind.make({.world_size = 1}, device);
+      for (Finding& each : self_check(*backend, type)) found.push_back(std::move(each));
+    }
+  } catch (const std::exception& error) {
+    found.push_back({"self-check", Finding::State::missing, error.what()});
+  }
+  return found;
+}
+
 std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options) {
-  return built_in(name).make(options);
+  return built_in(name).make(options, 0);
 }
 
 void check_processes(const std::string& name, const Processes& processes, int world_size,

@@ -25,12 +25,12 @@ struct BuiltIn {
   std::map<std::string, bool> libraries;  // optional libraries: whether the build has each
   /// Throws InputError if there is no device number `device` for this node.
   void (*check)(int device);
-  double (*memory)();                 // bytes: of the machine, or of one device
-  SharedJson (*facts)();              // its device, for records; null for the machine's processors
-  std::vector<Finding> (*examine)();  // what it finds of drivers, devices and libraries
+  double (*memory)();                           // bytes: of the machine, or of one device
+  SharedJson (*facts)();                        // its device, for records; null for the machine's processors
+  std::vector<Finding> (*examine)(int device);  // what it finds of drivers, devices and libraries
 
   // The backend's implementation of the functions below.
-  std::unique_ptr<Backend> (*make)(const BackendOptions& options);
+  std::unique_ptr<Backend> (*make)(const BackendOptions& options, int device);
   std::unique_ptr<Backend> (*replay)(const BackendOptions& options, const Replay& replay);
   void (*check_processes)(const std::vector<std::string>& nccl);
   std::unique_ptr<Backend> (*one_of_several)(const BackendOptions& options, Processes& processes);
@@ -38,6 +38,10 @@ struct BuiltIn {
 const std::vector<BuiltIn>& built_in_backends();
 /// The backend called `name`. Throws InputError if there is none, as do the functions below.
 const BuiltIn& built_in(const std::string& name);
+
+/// What works, falls back or is missing on this node's device number `device`, in these types: drivers and
+/// libraries, then small kernels with known results (lib/stp/device/self_check.h).
+std::vector<Finding> examine(const BuiltIn& kind, int device, const std::vector<DType>& types);
 
 /// Makes a backend with all ranks in this process.
 std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options);

@@ -17,14 +17,17 @@ namespace {
 class ReplayBackend : public CudaBackend {
  public:
   ReplayBackend(const BackendOptions& options, const Replay& replay, int gpu)
-      : CudaBackend(options, {replay.rank}, gpu), replay_(replay) {}
+      : CudaBackend(options, {replay.rank}, gpu), replay_(replay) {
+    // Where a CTA moves less than was assumed, links get more of them.
+    replay_.cta_bytes_per_s = std::min(replay.cta_bytes_per_s, measured_cta_rate(device(replay.rank)));
+  }
 
   std::unique_ptr<Group> group(const std::string& name, const std::vector<int>& members, GroupUse) override {
     return make_emulated_group(device(replay_.rank), name, replay_, members);
   }
 
  private:
-  const Replay replay_;
+  Replay replay_;
 };
 
 // Checks the options before anything uses the GPU.

@@ -57,6 +57,26 @@ class EmulatedCudaGroup : public EmulatedGroup {
 
 }  // namespace
 
+double measured_cta_rate(CudaDevice& device) {
+  constexpr int64_t kBytes = int64_t{2} << 20;
+  const auto stream = device.make_stream("link", StreamPriority::communication);
+  const LinkEmulation link = emulate_links(kBytes, {}, 1, kLinkPiece);
+  std::byte* const memory = device.scratch(*stream, 2 * kBytes + link_buffer_bytes(link));
+  const auto move = [&] {
+    emulate_link(*stream, {.link = link,
+                           .kind = CallKind::transfer,
+                           .size = 2,
+                           .type = DType::f32,
+                           .in = memory,
+                           .out = memory + kBytes,
+                           .buffers = memory + 2 * kBytes});
+    return stream->record();
+  };
+  const EventRef begin = move(), end = move();  // the first loads the kernel
+  cuda_stream(*stream).synchronize();
+  return static_cast<double>(kBytes) / (end->seconds() - begin->seconds());
+}
+
 std::unique_ptr<EmulatedGroup> make_emulated_group(CudaDevice& device, std::string name, const Replay& replay,
                                                    const std::vector<int>& members) {
   return std::make_unique<EmulatedCudaGroup>(device, std::move(name), replay, members);

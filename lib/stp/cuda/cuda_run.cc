@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -33,8 +34,22 @@ CudaRun::CudaRun(double deadline_s, int gpu, Progress* progress)
 
 CudaRun::~CudaRun() {
   if (left_at_work_) return;  // the calls below would wait for the GPU
+  // The pool keeps what was freed until a call that waits, and there is none: another run, or a library, may
+  // need it.
+  cudaMemPool_t pool = nullptr;
+  if (cudaDeviceGetDefaultMemPool(&pool, gpu_) == cudaSuccess && drained()) cudaMemPoolTrimTo(pool, 0);
   for (void* block : pinned_) cudaFreeHost(block);
   cudaStreamDestroy(side_stream_);
+}
+
+// Whether what was freed is free, or soon is.
+bool CudaRun::drained() {
+  try {
+    wait_until([this] { return is_idle(side_stream_); }, [] { return "the host waits for freed memory"; });
+    return true;
+  } catch (const std::exception&) {
+    return false;  // the run has failed
+  }
 }
 
 void CudaRun::wait_until(const std::function<bool()>& ready, const std::function<std::string()>& who,

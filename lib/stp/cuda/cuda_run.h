@@ -74,6 +74,7 @@ class CudaRun : public RunContext {
 
  private:
   void sweep();
+  bool drained();
   [[nodiscard]] std::string unfinished() const;
 
   const int gpu_;

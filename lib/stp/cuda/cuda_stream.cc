@@ -1,5 +1,6 @@
 #include "stp/cuda/cuda_stream.h"
 
+#include <algorithm>
 #include <exception>
 #include <stdexcept>
 #include <utility>
@@ -91,7 +92,7 @@ void CudaStream::note_given(std::string words) {
   if (!words.empty() || given_ - marked_ >= kCallsPerMark) mark(make_event(), std::move(words));
 }
 
-void CudaStream::launch(const void* kernel, std::function<void(cudaStream_t)> launch) {
+void CudaStream::launch(const void* kernel, std::string arguments, std::function<void(cudaStream_t)> launch) {
   if (timed_ && op_) {
     const Timed& timed = timed_kernels_.emplace_back(Timed{make_event(), make_event()});
     return give([&](cudaStream_t stream) {
@@ -102,7 +103,7 @@ void CudaStream::launch(const void* kernel, std::function<void(cudaStream_t)> la
     });
   }
   if (device_.has_graphs()) {
-    collected_.push_back({kernel, std::move(launch)});
+    collected_.push_back({kernel, std::move(arguments), std::move(launch)});
     if (collected_.size() >= kMostCollected) flush();
   } else if (ready()) {
     launch(handle_);
@@ -197,11 +198,19 @@ void CudaStream::synchronize() {
 void CudaStream::time_kernels(bool on) {
   flush();
   timed_ = on;
+  if (!on) return;
+  empty_ = {make_event(), make_event()};
+  give([&](cudaStream_t stream) {
+    empty_.begin->record(stream);
+    empty_.end->record(stream);
+    ++given_;
+  });
 }
 
 double CudaStream::take_kernel_seconds() {
+  const auto taken = [](const Timed& timed) { return timed.end->seconds() - timed.begin->seconds(); };
   double seconds = 0;
-  for (const Timed& timed : timed_kernels_) seconds += timed.end->seconds() - timed.begin->seconds();
+  for (const Timed& timed : timed_kernels_) seconds += std::max(0.0, taken(timed) - taken(empty_));
   timed_kernels_.clear();
   return seconds;
 }

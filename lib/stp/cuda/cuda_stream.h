@@ -40,8 +40,8 @@ class CudaStream : public Stream {
   void begin(uint32_t op) override;
 
   /// Calls `launch` with the stream, to which `launch` gives one kernel: now, or with graphs later. Captured
-  /// arguments must still exist then. `kernel` identifies the kernel.
-  void launch(const void* kernel, std::function<void(cudaStream_t)> launch);
+  /// arguments must still exist then. `kernel` and `arguments`: as in GraphCall.
+  void launch(const void* kernel, std::string arguments, std::function<void(cudaStream_t)> launch);
   /// Calls `work` now, which gives the stream a kernel or a copy. `words` name it, in case the GPU does not
   /// finish it.
   void give(const std::function<void(cudaStream_t)>& work, std::string words = "");
@@ -51,7 +51,8 @@ class CudaStream : public Stream {
 
   /// Switches the timing of kernels, by an event before and after each. Timed kernels are in no graph.
   void time_kernels(bool on);
-  /// Total seconds of the timed kernels of ops since the last call. Call after synchronize().
+  /// Total seconds of the timed kernels of ops since the last call, without the events' own time: that
+  /// between two with nothing between. Call after synchronize().
   double take_kernel_seconds();
 
   /// "rank 3, compute, F0.1": this stream and its current op.
@@ -103,6 +104,7 @@ class CudaStream : public Stream {
 
   bool timed_ = false;
   std::vector<Timed> timed_kernels_;
+  Timed empty_;  // around nothing
 };
 
 /// Throws std::logic_error if `stream` belongs to another backend.

@@ -122,6 +122,7 @@ TEST_F(CudaOnHost, WhatIsNeverReleasedEndsWithItsBackend) {
     stream_.reset();
     backend_.reset();
     EXPECT_EQ(fake_cuda::allocated_bytes(), before);
+    EXPECT_EQ(fake_cuda::pool_bytes(), before) << "the pool is trimmed when all is freed";
   }
 }
 

@@ -2,14 +2,20 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cmath>
+#include <exception>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 
 #include "stp/base/error.h"
 #include "stp/cuda/cuda_backend.h"
+#include "stp/cuda/cuda_device.h"
 #include "stp/cuda/kernels/launch.h"
+#include "stp/cuda/kernels/pause.h"
 #include "stp/cuda/libraries/cudnn_attention.h"
 #include "stp/cuda/libraries/shared_library.h"
+#include "stp/device/self_check.h"
 
 namespace stp::cuda {
 namespace {
@@ -65,23 +71,88 @@ Finding device(int gpu) {
   return {"GPU", State::works, what};
 }
 
+std::set<CudaAttention>& distrusted() {
+  static std::set<CudaAttention> ways;
+  return ways;
+}
+
+// Heads of 64 and of 128 elements, on tokens that fill no tile.
+std::vector<float> attention_by(CudaAttention way, Backend& backend) {
+  std::vector<float> all;
+  for (const int head_dim : {64, 128}) {
+    auto& device = dynamic_cast<CudaDevice&>(backend.device(0));
+    CudaKernels kernels(device, {.attention = way, .gemm = {}});
+    const auto found =
+        attention_and_gradient(backend, kernels, DType::bf16,
+                               {.batch = 1, .seq = 72, .q_heads = 2, .kv_heads = 1, .head_dim = head_dim});
+    all.insert(all.end(), found.begin(), found.end());
+  }
+  return all;
+}
+
+// What replays rely on: the clock's steps.
+Finding clock_of(Backend& backend) {
+  constexpr double kFine = 2000;  // nanoseconds
+  const double step = measured_clock_step_ns(dynamic_cast<CudaDevice&>(backend.device(0)));
+  return {"clock", step <= kFine ? State::works : State::falls_back,
+          "moves in steps of " + shown("%g", step) + " ns" +
+              (step <= kFine ? "" : "; times of emulated links are no more exact than that")};
+}
+
 }  // namespace
+
+bool is_trusted(CudaAttention attention) { return !distrusted().contains(attention); }
+
+std::vector<Finding> examine_attention(const std::function<std::vector<float>(CudaAttention)>& run,
+                                       bool has_cudnn) {
+  constexpr double kMostError = 0x1p-5;  // bf16's rounding, of values and of probabilities, is below
+  const std::vector<float> plain = run(CudaAttention::plain);
+  std::vector<Finding> all;
+  const auto compare = [&](CudaAttention way, const std::string& name, const std::string& instead) {
+    const std::vector<float> found = run(way);
+    double error = 0, size = 0;
+    for (size_t i = 0; i < plain.size(); ++i) {
+      error += std::pow(double{found.at(i)} - double{plain[i]}, 2);
+      size += std::pow(double{plain[i]}, 2);
+    }
+    const bool right = std::sqrt(error) <= kMostError * std::sqrt(size);  // not if it is NaN
+    if (!right) distrusted().insert(way);
+    all.push_back(
+        {name, right ? State::works : State::falls_back,
+         right ? "as the plain kernels" : "gives other numbers than the plain kernels; " + instead});
+  };
+  compare(CudaAttention::tensor_cores, "attention by tensor cores", "the plain kernels take its place");
+  if (has_cudnn) compare(CudaAttention::cudnn, "attention by cuDNN", "our own kernels take its place");
+  return all;
+}
 
 std::vector<Finding> examine(int gpu) {
   const std::string major = std::to_string(CUDART_VERSION / 1000);
   const std::string attention = lack_of_cudnn_attention();
-  return {driver(),
-          device(gpu),
-          library(
-              "cuBLASLt", "libcublasLt.so." + major,
-              [](const SharedLibrary& loaded) { return version_by_value(loaded, "cublasLtGetVersion"); },
-              State::missing, ""),
-          library(
-              "NCCL", "libnccl.so.2",
-              [](const SharedLibrary& loaded) { return version_by_pointer(loaded, "ncclGetVersion"); },
-              State::falls_back, "; without it a run has one GPU"),
-          {"attention by cuDNN", attention.empty() ? State::works : State::falls_back,
-           attention.empty() ? "where it takes the shape" : attention + "; our own kernels take its place"}};
+  std::vector<Finding> found{
+      driver(),
+      device(gpu),
+      library(
+          "cuBLASLt", "libcublasLt.so." + major,
+          [](const SharedLibrary& loaded) { return version_by_value(loaded, "cublasLtGetVersion"); },
+          State::missing, ""),
+      library(
+          "NCCL", "libnccl.so.2",
+          [](const SharedLibrary& loaded) { return version_by_pointer(loaded, "ncclGetVersion"); },
+          State::falls_back, "; without it a run has one GPU"),
+      {"attention by cuDNN", attention.empty() ? State::works : State::falls_back,
+       attention.empty() ? "where it takes the shape" : attention + "; our own kernels take its place"}};
+  if (!lack_of(found).empty()) return found;
+  try {
+    const auto backend = make_backend({.world_size = 1}, gpu);
+    found.push_back(clock_of(*backend));
+    for (Finding& each :
+         examine_attention([&](CudaAttention way) { return attention_by(way, *backend); }, attention.empty()))
+      found.push_back(std::move(each));
+  } catch (const std::exception& error) {
+    found.push_back({"self-check", State::missing, error.what()});
+  }
+  return found;
 }
 
 }  // namespace stp::cuda

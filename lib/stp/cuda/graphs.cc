@@ -1,6 +1,7 @@
 #include "stp/cuda/graphs.h"
 
 #include <exception>
+#include <utility>
 
 #include "stp/cuda/cuda_check.h"
 
@@ -9,6 +10,10 @@ namespace {
 
 /// A graph of one kernel would save nothing.
 constexpr size_t kFewestCalls = 2;
+/// Graphs of one sequence of kernels, with other arguments each.
+constexpr size_t kMostGraphs = 256;
+/// From so many on, kernels are launched without a graph if more than a tenth of the updates is refused.
+constexpr uint64_t kFewestRemade = 4;
 
 // Returns null if capture is impossible; the stream is then unchanged.
 cudaGraph_t capture(cudaStream_t stream, const std::vector<GraphCall>& calls) {
@@ -32,7 +37,7 @@ cudaGraph_t capture(cudaStream_t stream, const std::vector<GraphCall>& calls) {
 // CUDA frees a graph only after the GPU has finished it.
 Graphs::~Graphs() {
   for (const auto& [kernels, entry] : entries_)
-    if (entry.graph != nullptr) cudaGraphExecDestroy(entry.graph);
+    for (const auto& [arguments, graph] : entry.graphs) cudaGraphExecDestroy(graph);
 }
 
 void Graphs::launch(cudaStream_t stream, const std::vector<GraphCall>& calls) {
@@ -42,12 +47,13 @@ void Graphs::launch(cudaStream_t stream, const std::vector<GraphCall>& calls) {
   const auto [found, is_new] = entries_.try_emplace(std::move(kernels));
   Entry& entry = found->second;
   if (is_new || entry.refused) return launch_alone(stream, calls);
-  if (!prepare(stream, calls, entry)) {
+  const cudaGraphExec_t graph = prepare(stream, calls, entry);
+  if (graph == nullptr) {
     entry.refused = true;
     ++counts_.refused;
     return launch_alone(stream, calls);
   }
-  STP_CUDA(cudaGraphLaunch(entry.graph, stream));
+  STP_CUDA(cudaGraphLaunch(graph, stream));
   counts_.in_graphs += calls.size();
 }
 
@@ -56,21 +62,31 @@ void Graphs::launch_alone(cudaStream_t stream, const std::vector<GraphCall>& cal
   counts_.alone += calls.size();
 }
 
-bool Graphs::prepare(cudaStream_t stream, const std::vector<GraphCall>& calls, Entry& entry) {
+// Arguments that are new each time (an optimizer's step) must not fill the memory: they take another's graph.
+cudaGraphExec_t Graphs::prepare(cudaStream_t stream, const std::vector<GraphCall>& calls, Entry& entry) {
+  std::string arguments;
+  for (const GraphCall& call : calls) arguments += call.arguments;
+  const auto known = entry.graphs.find(arguments);
+  if (known != entry.graphs.end()) return known->second;
   const cudaGraph_t graph = capture(stream, calls);
-  if (graph == nullptr) return false;
-  cudaGraphExecUpdateResultInfo result{};
-  bool ready = entry.graph != nullptr && cudaGraphExecUpdate(entry.graph, graph, &result) == cudaSuccess;
-  if (!ready) {
-    if (entry.graph != nullptr) cudaGraphExecDestroy(entry.graph);
-    entry.graph = nullptr;
-    ready = cudaGraphInstantiate(&entry.graph, graph, 0) == cudaSuccess;
-    if (!ready) entry.graph = nullptr;
-    counts_.instantiated += ready ? 1 : 0;
+  if (graph == nullptr) return nullptr;
+  ++counts_.captured;
+  cudaGraphExec_t made = nullptr;
+  if (entry.graphs.size() >= kMostGraphs) {
+    made = entry.graphs.extract(entry.graphs.begin()).mapped();
+    cudaGraphExecUpdateResultInfo result{};
+    ++entry.updates;
+    if (cudaGraphExecUpdate(made, graph, &result) != cudaSuccess) {
+      cudaGraphExecDestroy(std::exchange(made, nullptr));
+      ++entry.remade;
+    }
   }
+  const bool pays = entry.remade < kFewestRemade || entry.remade * 10 <= entry.updates;
+  if (made == nullptr && pays && cudaGraphInstantiate(&made, graph, 0) == cudaSuccess) ++counts_.instantiated;
   cudaGraphDestroy(graph);
   static_cast<void>(cudaGetLastError());  // clears the errors of failed calls
-  return ready;
+  if (made != nullptr) entry.graphs.emplace(std::move(arguments), made);
+  return made;
 }
 
 }  // namespace stp::cuda

@@ -1,5 +1,5 @@
-// CUDA graphs of a stream's work. Consecutive kernels of an op are captured and launched as one graph. Ops of
-// one kind have other addresses and numbers each time: the graph with the same kernels is updated to them.
+// CUDA graphs of a stream's work. Consecutive kernels of an op are captured and launched as one graph. A step
+// has the addresses and numbers of the step before: each graph is captured once, and launched as it is.
 // Waits, events, copies and NCCL's calls stay outside, so dependencies, times and supervision of ops are the
 // same as without graphs.
 #pragma once
@@ -9,25 +9,39 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <string>
+#include <type_traits>
 #include <vector>
 
 namespace stp::cuda {
 
-/// The launch of one kernel. `kernel` identifies it.
+/// The bytes of values. Padding may differ between equal ones: their graph is then captured again.
+template <typename... Values>
+std::string bytes_of_values(const Values&... values) {
+  static_assert((std::is_trivially_copyable_v<Values> && ...));
+  std::string bytes;
+  (bytes.append(reinterpret_cast<const char*>(&values), sizeof values), ...);
+  return bytes;
+}
+
+/// The launch of one kernel. `kernel` identifies it, `arguments` all else that the launch depends on.
 struct GraphCall {
   const void* kernel;
+  std::string arguments;
   std::function<void(cudaStream_t)> launch;
 };
 
 /// How kernels were launched.
 struct GraphCounts {
   uint64_t alone = 0, in_graphs = 0;
-  uint64_t instantiated = 0;  // graphs
+  uint64_t captured = 0;      // graphs
+  uint64_t instantiated = 0;  // of these, those that no older graph could be updated to
   uint64_t refused = 0;       // sequences that could not be captured
 
   GraphCounts& operator+=(const GraphCounts& other) {
     alone += other.alone;
     in_graphs += other.in_graphs;
+    captured += other.captured;
     instantiated += other.instantiated;
     refused += other.refused;
     return *this;
@@ -48,14 +62,16 @@ class Graphs {
   [[nodiscard]] const GraphCounts& counts() const { return counts_; }
 
  private:
+  /// The graphs of one sequence of kernels.
   struct Entry {
-    cudaGraphExec_t graph = nullptr;
+    std::map<std::string, cudaGraphExec_t> graphs;  // by arguments
+    uint64_t updates = 0, remade = 0;               // of graphs for other arguments; those that were refused
     bool refused = false;
   };
 
   void launch_alone(cudaStream_t stream, const std::vector<GraphCall>& calls);
-  /// Whether `entry.graph` can launch the calls.
-  bool prepare(cudaStream_t stream, const std::vector<GraphCall>& calls, Entry& entry);
+  /// The graph of the calls; null if there cannot be one.
+  cudaGraphExec_t prepare(cudaStream_t stream, const std::vector<GraphCall>& calls, Entry& entry);
 
   std::map<std::vector<const void*>, Entry> entries_;  // by kernels
   GraphCounts counts_;

@@ -58,12 +58,12 @@ TEST_F(GraphsOnHost, AnOpThatComesAgainIsAGraph) {
   EXPECT_NEAR(device().share_in_graphs().value(), 8.0 / 11, 1e-12);
 }
 
-// As the ops of one kind are, microbatch after microbatch.
-TEST_F(GraphsOnHost, OtherMemoryAndOtherNumbersUpdateTheGraph) {
+// As the ops of one kind are, microbatch after microbatch, and step after step.
+TEST_F(GraphsOnHost, OtherMemoryAndOtherNumbersHaveTheirGraphsWhichAreCapturedOnce) {
   Tensor other = device().allocate(stream(), MemoryKind::working, DType::f32, 1, 7);
   device().kernels().issue(stream(), kernel::Fill{other, 1});
   double expected = 1;
-  for (int i = 0; i < 6; ++i) {
+  for (int i = 0; i < 10; ++i) {
     op(2 * i, i % 2 == 0 ? values_ : other);
     stream().begin(2 * i + 1);
     for (const double factor : {0.5, i % 2 == 0 ? 4.0 : 2.0})
@@ -71,19 +71,36 @@ TEST_F(GraphsOnHost, OtherMemoryAndOtherNumbersUpdateTheGraph) {
     expected *= (i % 2 == 0 ? 6 : 1) * (i % 2 == 0 ? 2.0 : 1.0);
   }
   EXPECT_EQ(value(), expected);
-  EXPECT_EQ(floats(other)[6], 6 * 6 * 6);
-  EXPECT_EQ(instantiated(), 1U);
-  EXPECT_EQ(fake_cuda::calls("cudaGraphExecUpdate"), 10U);
+  EXPECT_EQ(floats(other)[6], 6 * 6 * 6 * 6 * 6);
+  EXPECT_EQ(fake_cuda::calls("cudaStreamBeginCapture"), 4U);
+  EXPECT_EQ(instantiated(), 4U);
+  EXPECT_EQ(fake_cuda::calls("cudaGraphLaunch"), 19U);
 }
 
-TEST_F(GraphsOnHost, AGraphThatCannotBeUpdatedIsMadeAgain) {
-  for (int i = 0; i < 3; ++i) op(i, values_);
-  device().synchronize();  // op 2 too
-  fake_cuda::fail_next("cudaGraphExecUpdate", cudaErrorGraphExecUpdateFailure);
-  op(3, values_);
-  EXPECT_EQ(value(), 6 * 6 * 6 * 6);
-  EXPECT_EQ(instantiated(), 2U);
+// 301 ops, the first of which comes before there are graphs.
+void scale_by_new_factors(Device& device, Stream& stream, const Tensor& tensor, bool refuse_updates) {
+  for (int i = 0; i < 301; ++i) {
+    stream.begin(i);
+    if (refuse_updates) fake_cuda::fail_next("cudaGraphExecUpdate", cudaErrorGraphExecUpdateFailure);
+    for (const double factor : {2.0 + i, 1 / (2.0 + i)})
+      device.kernels().issue(stream, kernel::Scale{factor, tensor, tensor});
+  }
+}
+
+TEST_F(GraphsOnHost, ArgumentsThatAreNewEachTimeUpdateOldGraphs) {
+  scale_by_new_factors(device(), stream(), values_, false);
+  EXPECT_NEAR(value(), 1, 1e-4);
+  EXPECT_EQ(instantiated(), 256U);
+  EXPECT_EQ(fake_cuda::calls("cudaGraphExecUpdate"), 44U);
   EXPECT_EQ(stream().graphs().refused, 0U);
+}
+
+TEST_F(GraphsOnHost, WhereUpdatesAreRefusedKernelsAreLaunchedWithoutGraphs) {
+  scale_by_new_factors(device(), stream(), values_, true);
+  EXPECT_NEAR(value(), 1, 1e-4);
+  EXPECT_EQ(instantiated(), 256U + 3);
+  EXPECT_EQ(fake_cuda::calls("cudaGraphExecUpdate"), 4U);
+  EXPECT_EQ(stream().graphs().refused, 1U);
 }
 
 // An event stands behind the kernels that were collected when it was asked for; who waits has them given.
@@ -135,7 +152,7 @@ TEST_F(GraphsOnHost, AGraphThatCannotBeLaunchedIsNamed) {
 }
 
 // The stand-in's clock goes on by 0.01 ms with each thing that a stream does, events included: a piece of
-// work between its two events takes two.
+// work between its two events takes two, and one without the events' own time.
 TEST_F(GraphsOnHost, WorkIsTimedPieceByPieceWhereThatIsAskedFor) {
   for (int i = 0; i < 3; ++i) op(i, values_);
   device().synchronize();
@@ -149,7 +166,7 @@ TEST_F(GraphsOnHost, WorkIsTimedPieceByPieceWhereThatIsAskedFor) {
   ASSERT_TRUE(device().time_kernels(false));
   for (int i = 0; i < 3; ++i) op(i, values_);
   device().synchronize();
-  EXPECT_NEAR(device().take_kernel_seconds(), 7 * 2 * 1e-5, 1e-7);
+  EXPECT_NEAR(device().take_kernel_seconds(), 7 * 1e-5, 1e-7);
   EXPECT_EQ(device().take_kernel_seconds(), 0);
   EXPECT_EQ(fake_cuda::calls("cudaGraphLaunch") - launches, 3U) << "what is timed is in no graph";
 }

@@ -3,12 +3,18 @@
 
 #include <vector>
 
+#include "stp/device/attention_shape.h"
 #include "stp/device/backend.h"
 #include "stp/device/finding.h"
+#include "stp/device/kernels.h"
 
 namespace stp {
 
-/// Runs on rank 0's device, in `type`: a GEMM of small integers, whose result is exact, and attention of
+/// The output and the gradient of attention of small integers, by these kernels of rank 0's device.
+std::vector<float> attention_and_gradient(Backend& backend, Kernels& kernels, DType type,
+                                          const AttentionShape& shape);
+
+/// Runs on rank 0's device, in `type`: GEMMs of small integers, whose results are exact, and attention of
 /// heads of 64 elements, the first of whose tokens attends to itself alone; each twice, for the same bits.
 std::vector<Finding> self_check(Backend& backend, DType type);
 

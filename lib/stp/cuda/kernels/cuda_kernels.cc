@@ -5,6 +5,7 @@
 
 #include "stp/cuda/cuda_check.h"
 #include "stp/cuda/cuda_device.h"
+#include "stp/cuda/examine.h"
 #include "stp/cuda/kernels/attention.h"
 #include "stp/cuda/libraries/cudnn_attention.h"
 #include "stp/cuda/libraries/gemm.h"
@@ -53,9 +54,10 @@ void CudaKernels::expect_head(const char* name, const AttentionShape& shape) {
 void CudaKernels::run(Stream& stream, const kernel::Copy& k) {
   if (k.from.elements() == 0) return;
   static constexpr char kCopy = 0;  // its address identifies copies
-  cuda_stream(stream).launch(&kCopy, [k](cudaStream_t on) {
-    STP_CUDA(cudaMemcpyAsync(k.to.at, k.from.at, k.from.bytes(), cudaMemcpyDefault, on));
-  });
+  cuda_stream(stream).launch(
+      &kCopy, bytes_of_values(k.from.at, k.to.at, k.from.bytes()), [k](cudaStream_t on) {
+        STP_CUDA(cudaMemcpyAsync(k.to.at, k.from.at, k.from.bytes(), cudaMemcpyDefault, on));
+      });
 }
 
 void CudaKernels::run(Stream& stream, const kernel::CopyColumns& k) {
@@ -79,16 +81,18 @@ void CudaKernels::run(Stream& stream, const kernel::Gemm& k) {
   const Gemm::Call call =
       gemm_->prepare(stream, {shape, k.type(), k.c.type},
                      {static_cast<float>(k.alpha), static_cast<float>(k.beta), k.a.at, k.b.at, k.c.at});
-  cuda_stream(stream).launch(call.plan, call);
+  cuda_stream(stream).launch(call.plan, bytes_of_values(call), call);
 }
 
 CudaAttention CudaKernels::attention_by(const char* name, const AttentionShape& shape, DType type) const {
-  if (type == DType::bf16 && cudnn_ && cudnn_->supports(shape)) return CudaAttention::cudnn;
+  if (type == DType::bf16 && cudnn_ && is_trusted(CudaAttention::cudnn) && cudnn_->supports(shape))
+    return CudaAttention::cudnn;
   return own_attention_by(name, shape, type);
 }
 
 CudaAttention CudaKernels::own_attention_by(const char* name, const AttentionShape& shape, DType type) const {
-  if (type == DType::bf16 && options_.attention != CudaAttention::plain && attention_mma_supports(shape))
+  if (type == DType::bf16 && options_.attention != CudaAttention::plain &&
+      is_trusted(CudaAttention::tensor_cores) && attention_mma_supports(shape))
     return CudaAttention::tensor_cores;
   expect_head(name, shape);
   return CudaAttention::plain;

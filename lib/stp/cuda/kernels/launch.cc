@@ -76,8 +76,9 @@ int resident_blocks(const void* kernel, int threads, size_t shared) {
   return blocks;
 }
 
-void launch_on(Stream& stream, const void* kernel, std::function<void(cudaStream_t)> launch) {
-  cuda_stream(stream).launch(kernel, std::move(launch));
+void launch_on(Stream& stream, const void* kernel, std::string arguments,
+               std::function<void(cudaStream_t)> launch) {
+  cuda_stream(stream).launch(kernel, std::move(arguments), std::move(launch));
 }
 
 }  // namespace stp::cuda

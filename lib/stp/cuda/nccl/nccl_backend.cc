@@ -9,12 +9,17 @@
 namespace stp::cuda {
 namespace {
 
+NcclOptions probing(NcclOptions options) {
+  options.probes = true;
+  return options;
+}
+
 class NcclBackend : public CudaBackend {
  public:
   NcclBackend(const BackendOptions& options, Processes& processes, int gpu)
       : CudaBackend(options, {processes.index()}, gpu, &processes.progress()),
         processes_(processes),
-        groups_(run(), processes, read_nccl_options("--nccl", options.nccl)) {}
+        groups_(run(), processes, probing(read_nccl_options("--nccl", options.nccl))) {}
 
   std::unique_ptr<Group> group(const std::string& name, const std::vector<int>& members,
                                GroupUse use) override {

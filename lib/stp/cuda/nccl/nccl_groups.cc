@@ -157,6 +157,8 @@ void NcclGroups::look() {
 std::unique_ptr<Group> NcclGroups::make_group(const std::string& name, const std::vector<int>& members,
                                               GroupUse use) {
   NcclComm* const comm = members.size() > 1 ? &join(name, members, use) : nullptr;
+  if (comm != nullptr && options_.probes)
+    probe(*comm, local_members(members, {processes_.index()}).at(0), use);
   return std::make_unique<NcclGroup>(*this, comm, name, members, processes_.index());
 }
 
@@ -196,6 +198,37 @@ NcclComm& NcclGroups::join(const std::string& name, const std::vector<int>& memb
   if (tuning.window_bytes > 0 && members.size() > 1 && use != GroupUse::transfers)
     make_window(made, tuning.window_bytes);
   return made;
+}
+
+// NCCL connects ranks at their first calls: these have the patience of set-up, and numbers that are known.
+void NcclGroups::probe(NcclComm& comm, int index, GroupUse use) {
+  comm.latest = "rank " + std::to_string(processes_.index()) + ", host: the first call of " + comm.name;
+  const cudaStream_t on = run_.side_stream();
+  const bool sums = use != GroupUse::transfers;
+  const int next = (index + 1) % comm.size, last = (index + comm.size - 1) % comm.size;
+  constexpr size_t kBytes = 2 * sizeof(float);
+  auto* const host = static_cast<float*>(run_.pinned(kBytes));
+  host[0] = host[1] = static_cast<float>(index);
+  void* memory = nullptr;
+  STP_CUDA(cudaMallocAsync(&memory, kBytes, on));
+  auto* const numbers = static_cast<float*>(memory);
+  STP_CUDA(cudaMemcpyAsync(numbers, host, kBytes, cudaMemcpyHostToDevice, on));
+  if (sums) {
+    settle(comm, comm.latest,
+           nccl().ncclAllReduce(numbers, numbers, 1, ncclFloat32, ncclSum, comm.handle, on), kSetUpPatience);
+  } else {
+    check(nccl().ncclGroupStart(), &comm, comm.latest);
+    check(nccl().ncclSend(numbers + 1, 1, ncclFloat32, next, comm.handle, on), &comm, comm.latest);
+    check(nccl().ncclRecv(numbers, 1, ncclFloat32, last, comm.handle, on), &comm, comm.latest);
+    settle(comm, comm.latest, nccl().ncclGroupEnd(), kSetUpPatience);
+  }
+  STP_CUDA(cudaMemcpyAsync(host, numbers, kBytes, cudaMemcpyDeviceToHost, on));
+  STP_CUDA(cudaFreeAsync(memory, on));
+  run_.wait_until([&] { return is_idle(on); }, [&] { return comm.latest + " is not done"; }, kSetUpPatience);
+  const int expected = sums ? comm.size * (comm.size - 1) / 2 : last;
+  if (host[0] != static_cast<float>(expected))
+    throw std::runtime_error(comm.latest + " gives " + shown("%g", host[0]) + ", not " +
+                             std::to_string(expected));
 }
 
 void NcclGroups::make_window([[maybe_unused]] NcclComm& comm, [[maybe_unused]] size_t bytes) {

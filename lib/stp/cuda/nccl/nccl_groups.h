@@ -61,6 +61,7 @@ class NcclGroups {
   void check(ncclResult_t result, const NcclComm* comm, const std::string& what) const;
   /// Waits until NCCL has finished the call itself, not the GPU's work.
   void settle(const NcclComm& comm, const std::string& what, ncclResult_t result, double patience = 1);
+  void probe(NcclComm& comm, int index, GroupUse use);
   void make_window(NcclComm& comm, size_t bytes);
   void look();
   void finish();

@@ -11,7 +11,6 @@
 #include <stdexcept>
 
 #include "stp/base/error.h"
-#include "stp/cuda/nccl/nccl_backend.h"
 #include "support/fake_cuda.h"
 #include "support/fake_nccl.h"
 #include "support/nccl_process.h"
@@ -24,7 +23,6 @@ namespace {
 using namespace testing_support;
 using testing::AllOf;
 using testing::Each;
-using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
@@ -427,6 +425,31 @@ TEST(NcclGroups, AfterAFailureNothingIsCalledAndWindowsStay) {
   expect_all_aborted(world);
 }
 
+TEST(NcclGroups, MakeAFirstCallThatIsPatientAndWhoseResultIsKnown) {
+  for (const bool ends : {true, false}) {
+    NcclWorld world;
+    world.options.probes = true;
+    world.deadline_s = ends ? 60 : 0.02;
+    world.nccl.trouble = [&](const FakeNccl::Call& call) {
+      return FakeNccl::Trouble{.never_ends = !ends && call.name == "ncclAllReduce"};
+    };
+    const auto found = outcomes(world, 3, [](NcclProcess& process) {
+      const auto p2p = process.group("p2p", {0, 1, 2}, GroupUse::transfers),
+                 tp = process.group("tp", {0, 1, 2});
+      process.device.synchronize();
+    });
+    EXPECT_EQ(world.nccl.count("ncclAllReduce"), 3);
+    EXPECT_EQ(world.nccl.count("ncclSend"), 3);
+    if (ends) {
+      EXPECT_THAT(found, Each(""));
+    } else {
+      EXPECT_THAT(
+          found, testing::Contains(AllOf(HasSubstr("the first call of group tp of ranks 0, 1, 2 is not done"),
+                                         HasSubstr("nothing moved for 0.2 s"))));
+    }
+  }
+}
+
 TEST(NcclGroups, AreAbortedOneByOneWhereNcclKnowsNoGroupsOfAborts) {
   NcclWorld world;
   world.nccl.version = 22100;
@@ -469,23 +492,6 @@ TEST(NcclGroups, RefuseWhatThisNcclHasNot) {
               HasSubstr("needs NCCL 2.27.3; here is 2.19.3"));
   EXPECT_THAT(refused({.standard = {}, .groups = {{"tp", {.policy = CtaPolicy::zero}}}}, 22703),
               AllOf(HasSubstr("nccl.tp: "), HasSubstr("needs NCCL 2.28.3")));
-}
-
-TEST(NcclBackend, IsOneRankOfAProcessOnItsGpu) {
-  NcclWorld world;
-  const auto found = run_processes(2, [](Processes& own) {
-    FakeNccl::be(own.index());
-    EXPECT_THAT(refusal([&] { make_nccl_backend({.world_size = 3}, own); }),
-                AllOf(HasSubstr("has 3 ranks, but there are 2 processes"), HasSubstr("as many processes")));
-    const auto backend = make_nccl_backend({.world_size = 2}, own);
-    EXPECT_EQ(backend->world_size(), 2);
-    EXPECT_THAT(backend->ranks(), ElementsAre(own.index()));
-    EXPECT_EQ(&backend->processes(), &own);
-    EXPECT_EQ(backend->ranks_per_device(), 1);
-  });
-  EXPECT_THAT(found, Each(""));
-  EXPECT_STREQ(getenv("CUDA_MODULE_LOADING"), "EAGER");
-  EXPECT_NE(refusal([] { prepare_for_nccl({"tp:none=1"}); }), "");
 }
 
 }  // namespace

@@ -29,6 +29,7 @@ struct NcclTuning {
 struct NcclOptions {
   NcclTuning standard;
   std::map<std::string, NcclTuning> groups;
+  bool probes = false;  // each new group makes a first call, whose result is known
 
   [[nodiscard]] const NcclTuning& of(const std::string& group) const;
 };

@@ -1,0 +1,82 @@
+// What the CUDA backend checks before a run: it goes on with other kernels where some give other numbers.
+#include "stp/cuda/examine.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "stp/cuda/cuda_group.h"
+#include "stp/cuda/kernels/pause.h"
+#include "stp/device/self_check.h"
+#include "support/cuda_on_host.h"
+#include "support/simt_clock.h"
+
+namespace stp::cuda {
+namespace {
+
+using State = Finding::State;
+using testing::HasSubstr;
+
+class Examine : public testing_support::CudaOnHost {
+ protected:
+  Examine() { start({.deadline_s = kNever}); }
+  std::vector<float> attention(CudaAttention way) {
+    CudaKernels kernels(device(), {.attention = way, .gemm = {}});
+    return attention_and_gradient(*backend_, kernels, DType::bf16,
+                                  {.batch = 1, .seq = 24, .q_heads = 2, .kv_heads = 1, .head_dim = 32});
+  }
+  /// How many kernels attention by tensor cores launches beyond the plain ones: none where these take its
+  /// place.
+  std::vector<const void*> kernels_of(CudaAttention way) {
+    std::vector<const void*> kernels;
+    fake_cuda::watch_launches([&](const void* kernel, cudaStream_t) { kernels.push_back(kernel); });
+    attention(way);
+    fake_cuda::reset(1);
+    return kernels;
+  }
+};
+
+TEST_F(Examine, TheSelfChecksHoldOnTheStandIn) {
+  for (const DType type : {DType::bf16, DType::f32})
+    for (const Finding& each : self_check(*backend_, type))
+      EXPECT_EQ(each.state, State::works) << each.what << each.detail;
+}
+
+// In this order: what is not trusted stays so.
+TEST_F(Examine, AttentionWithOtherNumbersIsNotUsedFromThenOn) {
+  const auto real = [&](CudaAttention way) { return attention(way); };
+  std::vector<Finding> found = examine_attention(real, false);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].state, State::works) << found[0].detail;
+  EXPECT_NE(kernels_of(CudaAttention::tensor_cores), kernels_of(CudaAttention::plain));
+
+  // A gradient that is wrong in one of ten elements, and one that is no number.
+  const auto wrong = [&](CudaAttention way) {
+    std::vector<float> values = attention(way);
+    if (way == CudaAttention::cudnn) values.back() = NAN;
+    if (way == CudaAttention::tensor_cores)
+      for (size_t i = 0; i < values.size(); i += 10) values[i] += 1;
+    return values;
+  };
+  found = examine_attention(wrong, true);
+  ASSERT_EQ(found.size(), 2U);
+  for (const Finding& each : found) {
+    EXPECT_EQ(each.state, State::falls_back);
+    EXPECT_THAT(each.detail, HasSubstr("gives other numbers than the plain kernels; "));
+  }
+  EXPECT_FALSE(is_trusted(CudaAttention::cudnn));
+  EXPECT_EQ(kernels_of(CudaAttention::tensor_cores), kernels_of(CudaAttention::plain));
+}
+
+// The stand-in's clock goes on by 0.01 ms with each of a stream's steps: the kernel and the second event.
+TEST_F(Examine, TheRateOfACtaIsMeasured) { EXPECT_NEAR(measured_cta_rate(device()), (2 << 20) / 2e-5, 1e8); }
+
+TEST_F(Examine, TheClocksStepIsMeasured) {
+  EXPECT_EQ(measured_clock_step_ns(device()), static_cast<double>(simt::clock_step_ns));
+  const uint64_t before = std::exchange(simt::clock_step_ns, 5000);
+  EXPECT_EQ(measured_clock_step_ns(device()), 5000);
+  simt::clock_step_ns = before;
+}
+
+}  // namespace
+}  // namespace stp::cuda
