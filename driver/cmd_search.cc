@@ -9,6 +9,7 @@
 
 #include "baselines/registry.h"
 #include "commands.h"
+#include "experiment_memory.h"
 #include "interrupt.h"
 #include "output_folder.h"
 #include "progress.h"

@@ -10,16 +10,17 @@ namespace stp {
 namespace {
 
 // The memory of a rank, without that on the host.
-RankResult::Memory memory_of(const Experiment& experiment, const Job& job, const Placement& placement,
-                             int rank, double parameters, const std::vector<ActivationBytes>& by_stage,
+RankResult::Memory memory_of(const Experiment& experiment, const Job& job, const Program& program, int rank,
+                             double parameters, const std::vector<ActivationBytes>& by_stage,
                              double activations) {
   const ParameterBytes bytes = parameter_bytes(parameters, job);
+  const Placement& placement = program.schedule.placement;
   bool last = false;
   std::optional<double> of_first;
   for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
     const int stage = placement.stage(rank, chunk);
-    last = last || placement.is_last(stage);
-    if (placement.is_first(stage)) of_first = by_stage[stage].until_I;
+    last = last || program.has_head(stage);
+    if (program.has_embedding(stage)) of_first = by_stage[stage].until_I;
   }
   return {.activations = activations,
           .weights = bytes.weights,
@@ -32,22 +33,28 @@ RankResult::Memory memory_of(const Experiment& experiment, const Job& job, const
 
 }  // namespace
 
+Job job_of(const Experiment& experiment, const Schedule& schedule) {
+  Job job = job_of(experiment);
+  job.shape.shares_vocabulary = vocabulary_of(schedule) != Vocabulary::whole;
+  return job;
+}
+
 Fits fits_into_memory(const Experiment& experiment, const Placement& placement, const Program& order) {
-  return [&experiment, &placement, &order, job = job_of(experiment)](int rank,
-                                                                     const std::vector<int>& of_chunks) {
+  return [&experiment, &placement, &order, job = job_of(experiment, order.schedule)](
+             int rank, const std::vector<int>& of_chunks) {
     std::vector<int> layers(placement.stages(), 0);
     for (int chunk = 0; chunk < placement.chunks(); ++chunk)
       layers[placement.stage(rank, chunk)] = of_chunks[chunk];
     const std::vector<ActivationBytes> by_stage = activation_bytes(job, layers);
     const double activations = peak_activation_bytes(order, rank, by_stage, experiment.microbatch_costs);
-    return memory_of(experiment, job, placement, rank, parameters_per_rank(job, layers, placement)[rank],
+    return memory_of(experiment, job, order, rank, parameters_per_rank(job, layers, placement)[rank],
                      by_stage, activations)
                .on_device() <= experiment.hardware->profile.memory_bytes;
   };
 }
 
 std::vector<RankResult::Memory> memory_by_rank(const Experiment& experiment, const Program& program) {
-  const Job job = job_of(experiment);
+  const Job job = job_of(experiment, program.schedule);
   const Placement& placement = program.schedule.placement;
   const std::vector<ActivationBytes> by_stage =
       activation_bytes(job, program.layers_per_stage, placement.pipelines());
@@ -57,10 +64,17 @@ std::vector<RankResult::Memory> memory_by_rank(const Experiment& experiment, con
   std::vector<RankResult::Memory> memory;
   for (int rank = 0; rank < placement.ranks(); ++rank) {
     memory.push_back(
-        memory_of(experiment, job, placement, rank, parameters[rank], by_stage, activations[rank]));
+        memory_of(experiment, job, program, rank, parameters[rank], by_stage, activations[rank]));
     memory.back().host = host[rank];
   }
   return memory;
+}
+
+double peak_bytes(const Program& program, const Experiment& experiment) {
+  if (!experiment.hardware) return 0;
+  return std::ranges::max(peak_activation_bytes(
+      program, activation_bytes(job_of(experiment, program.schedule), program.layers_per_stage),
+      experiment.microbatch_costs));
 }
 
 Fit fit_of(const HardwareProfile& profile, double margin_gb) {
@@ -70,7 +84,7 @@ Fit fit_of(const HardwareProfile& profile, double margin_gb) {
 }
 
 double peak_gb_without_recompute(const Program& program, const Experiment& experiment) {
-  Job job = job_of(experiment);
+  Job job = job_of(experiment, program.schedule);
   job.shape.strategy.recompute = {};
   const auto peaks = peak_activation_bytes(
       program, activation_bytes(job, program.layers_per_stage, program.schedule.placement.pipelines()),

@@ -18,6 +18,9 @@ Fit fit_of(const HardwareProfile& profile, double margin_gb);
 /// Whether a rank of a schedule has memory for its chunks. `placement` and `order` must outlive it.
 Fits fits_into_memory(const Experiment& experiment, const Placement& placement, const Program& order);
 
+/// The largest peak of activations of a rank, bytes; 0 with unit costs.
+double peak_bytes(const Program& program, const Experiment& experiment);
+
 /// The largest peak of activations of a rank, GB, if nothing of `program` were recomputed.
 double peak_gb_without_recompute(const Program& program, const Experiment& experiment);
 

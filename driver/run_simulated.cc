@@ -79,8 +79,9 @@ Lowering lowering_of(const Experiment& experiment) {
 CostTable base_cost_table(const Experiment& experiment, const Program& program) {
   if (!experiment.hardware) return *experiment.unit_costs;
   const HardwareProfile& profile = experiment.hardware->profile;
-  CostTable table = hardware_cost_table(job_of(experiment), profile, program.layers_per_stage,
-                                        program.schedule.placement, program.first_buckets);
+  CostTable table =
+      hardware_cost_table(job_of(experiment, program.schedule), profile, program.layers_per_stage,
+                          program.schedule.placement, program.first_buckets);
   if (is_batched(experiment.release, program.schedule.chunks()))
     for (double* transfer :
          {&table.transfer_within_node, &table.transfer_between_nodes, &table.transfer_beside_another})
@@ -129,7 +130,10 @@ std::vector<int> balanced_layers(const Schedule& schedule, const Experiment& exp
   std::vector<int> any_size(placement.stages(), 1);
   if (first > 0) any_size.front() = 0;
   const Program order = lower(schedule, any_size, lowering);
-  SplitCosts costs = split_costs(base_cost_table(experiment, order), lowering, placement.stages());
+  CostTable table = base_cost_table(experiment, order);
+  if (order.vocabulary() != Vocabulary::whole)  // no stage has more of the head than another
+    for (const Unit unit : {Unit::head, Unit::embedding}) table.unit[static_cast<size_t>(unit)] = {};
+  SplitCosts costs = split_costs(table, lowering, placement.stages());
   costs.layer_factors = experiment.layer_costs;
   const Fits fits = experiment.hardware && nearby ? fits_into_memory(experiment, placement, order)
                                                   : [](int, const std::vector<int>&) { return true; };
@@ -353,6 +357,7 @@ double bytes_of_run(const Program& program, const Experiment& experiment) {
   const auto element = static_cast<double>(bytes_of(run.type)),
              state = static_cast<double>(bytes_of(statistics_type(run.type)));
   job.shape.element_bytes = static_cast<int>(element);
+  job.shape.shares_vocabulary = program.vocabulary() != Vocabulary::whole;
   job.model.variant.tied = false;                      // a rank with both ends has two copies
   const int states = run.type == DType::bf16 ? 3 : 2;  // two moments, and the master
   const double of_parameter =
@@ -376,6 +381,7 @@ StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& expe
   Job job = job_of(experiment, run, Implementation::suite);
   job.shape.element_bytes = static_cast<int>(bytes_of(run.type));
   const Program program = program_for(choice, experiment, file);
+  job.shape.shares_vocabulary = program.vocabulary() != Vocabulary::whole;
   const CostTable table = hardware_cost_table(job, profile, program.layers_per_stage,
                                               program.schedule.placement, program.first_buckets);
   const int replicas = experiment.strategy.tp * experiment.strategy.replicas();
@@ -397,12 +403,6 @@ Contention contention_of(const Experiment& experiment) {
   if (!experiment.hardware || !experiment.hardware->contention) return {};
   return {experiment.hardware->profile.contention_compute,
           experiment.hardware->profile.contention_all_reduce};
-}
-
-double peak_bytes(const Program& program, const Experiment& experiment) {
-  if (!experiment.hardware) return 0;
-  return std::ranges::max(peak_activation_bytes(
-      program, activation_bytes(job_of(experiment), program.layers_per_stage), experiment.microbatch_costs));
 }
 
 std::function<double(const Schedule&)> order_timer(const Experiment& experiment, const Program& like,

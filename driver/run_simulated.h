@@ -46,6 +46,8 @@ StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& expe
 
 /// The cost model's input for an experiment with hardware.
 Job job_of(const Experiment& experiment);
+/// The same for a schedule, whose ranks may share the vocabulary.
+Job job_of(const Experiment& experiment, const Schedule& schedule);
 
 /// The lowering of a schedule, with the order of braids by times, which needs the costs of a Program.
 Lowering lowering_for(const Experiment& experiment, const Schedule& schedule, const std::vector<int>& layers);
@@ -57,9 +59,6 @@ std::vector<int> layers_for(const Experiment& experiment, const Schedule& schedu
 /// The costs of `program`, and the contention of overlapping ops.
 CostTable cost_table_of(const Experiment& experiment, const Program& program);
 Contention contention_of(const Experiment& experiment);
-
-/// The largest peak of activations of a rank, bytes; 0 with unit costs.
-double peak_bytes(const Program& program, const Experiment& experiment);
 
 /// Returns a function that simulates a step of other orders with the placement and split of `like`. It is
 /// infinite where peak_bytes() is above `most_bytes`.

@@ -71,8 +71,8 @@ bool has(const std::vector<std::string>& words, const std::string& word) {
   return std::ranges::find(words, word) != words.end();
 }
 
-// The schedules with a bound: not those that share the vocabulary, which are simulated at unit costs alone,
-// nor two pipelines. If `framework` is not null, those built into it.
+// The schedules with a bound: not those that share the vocabulary, nor two pipelines. If `framework` is not
+// null, those built into it.
 std::vector<std::string> names_of_schedules(const char* framework = nullptr) {
   std::vector<std::string> names;
   for (const Generator* generator : generators()) {

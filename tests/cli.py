@@ -39,7 +39,7 @@ class Arguments(CommandLine):
         self.assertRegex(listed, r"a vision encoder +cp, ring +is not built for models with a vision encoder\n")
         self.assertRegex(listed, r"braid: paired +tp_overlap: megatron +is paired, .*\n")
         self.assertRegex(listed, r"\nany other pair +nothing")
-        self.assertRegex(listed, r"vocab-1 +a model on hardware +is not built with the vocabulary on all ranks")
+        self.assertRegex(listed, r"vocab-1 +zero: 1 +is not built with the vocabulary on all ranks")
         self.assertRegex(listed, r"dualpipe +post_validation +is not built for the two pipelines of dualpipe\n")
         self.assertNotRegex(listed, "zero: 1|dualpipev")
         grid = {"model": "mllm-14.9b", "vision_tokens": 1024, "parallel": {"pp": 4, "tp": 2, "cp": 2}}

@@ -49,8 +49,9 @@ KERNEL_CASE(WhatDoesNotFitIsRefused) {
          kernel::AttentionMergeBackward{shape, block, x, y, y, z, y, x, y}, kernel::SwigluForward{x, y},
          kernel::SwigluBackward{x, y, x}, kernel::EmbeddingForward{index, x, 0, y},
          kernel::EmbeddingBackward{index, x, 0, z}, kernel::RowMaximum{x, z},
-         kernel::ExponentialSums{x, z, index, 0, z}, kernel::CrossEntropy{z, z, index, 0, 1, x, z},
-         kernel::AddSumOfSquares{1, x, z}, kernel::AdamW{{}, 1, {}, z, z, z, z, y});
+         kernel::ExponentialSums{x, z, index, 0, z}, kernel::RescaleRows{z, z, z, 1, x, 6},
+         kernel::CrossEntropy{z, z, index, 0, 1, x, z}, kernel::AddSumOfSquares{1, x, z},
+         kernel::AdamW{{}, 1, {}, z, z, z, z, y});
   device.synchronize();
   EXPECT_FALSE(machine_->guard().failed());
 }

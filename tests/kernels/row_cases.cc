@@ -183,6 +183,14 @@ KERNEL_CASE(CrossEntropy) {
     Operand all_sums{rows, 2, Kind::statistics, Role::in, sums[3]}, in_place = logits;
     for (double& sum : all_sums.values) sum = rounded(sum + 1, Kind::statistics);
     in_place.role = Role::in_out;
+    Operand own{rows, 1, Kind::statistics, Role::in, maximum[1]};
+    expect_exact({own, shift, all_sums, in_place, in_out(rows, 2, Kind::statistics)}, [&](const On& on) {
+      on.kernels.issue(on.stream, kernel::RescaleRows{on.t[0], on.t[1], on.t[2], 0.25, on.t[3], columns});
+      on.kernels.issue(on.stream, kernel::RescaleRows{on.t[0], on.t[1], {}, 1, on.t[4], 1});
+    });
+    expect_exact({own, in_place}, [&](const On& on) {
+      on.kernels.issue(on.stream, kernel::CrossEntropy{on.t[0], {}, {}, 0, 0.5, on.t[1], {}});
+    });
     expect_exact({shift, all_sums, targets, in_place, in_out(1, 1, Kind::statistics)}, [&](const On& on) {
       on.kernels.issue(on.stream,
                        kernel::CrossEntropy{on.t[0], on.t[1], on.t[2], first, 0.25, on.t[3], on.t[4]});

@@ -62,6 +62,7 @@ struct Mutation {
   bool no_bias_gradient = false;
   bool no_rope_backward = false;
   std::function<int64_t(int64_t)> first_entry;  // of this rank's share of the vocabulary
+  bool own_statistics = false;                  // a rank's logits are not brought to all ranks' maximum
   int step_offset = 0;                          // of the optimizer's bias correction
   bool early_free = false;                      // the norm's output is poisoned before W reads it
   bool causal_leak = false;                     // the shape's sequences run together
@@ -150,6 +151,9 @@ class MutatedKernels : public ForwardingKernels<MutatedKernels> {
   void run_any(Stream& s, kernel::EmbeddingBackward embedding) {
     if (mutation_.first_entry) embedding.first = mutation_.first_entry(embedding.first);
     real_->issue(s, embedding);
+  }
+  void run_any(Stream& s, const kernel::RescaleRows& rows) {
+    if (!mutation_.own_statistics) real_->issue(s, rows);
   }
   void run_any(Stream& s, kernel::AdamW step) {
     step.options.step += mutation_.step_offset;

@@ -36,6 +36,11 @@ Program program_of_heads() {
                            {.context_parallel = 2, .cp_method = CpMethod::all_to_all});
 }
 
+// The same of ranks that share the vocabulary, with one barrier or two.
+Program program_of_shares(const char* schedule) {
+  return execution_program(make_schedule(find_generator(schedule), {2, 6}), {2, 2}, 2);
+}
+
 // One step of tp 2, dp 2 (or cp 2), pp 2.
 Outcome run(const Mutation& mutation, Program program = healthy_program()) {
   const Division division = program.division();
@@ -63,8 +68,9 @@ Outcome run(const Mutation& mutation, Program program = healthy_program()) {
         peak_saved_bytes(trainer.program(), training.model,
                          {.seq = training.seq,
                           .microbatch_size = 2,
-                          .strategy = {.tp = 2, .cp = division.cp, .cp_method = division.cp_method},
-                          .element_bytes = 8},
+                          .strategy = {.tp = 2, .cp = division.cp, .pp = 2, .cp_method = division.cp_method},
+                          .element_bytes = 8,
+                          .shares_vocabulary = shares_vocabulary(trainer.program().schedule)},
                          Implementation::suite);
     for (const RankUse& use : trainer.use())
       outcome.bytes_as_declared &=
@@ -76,12 +82,23 @@ Outcome run(const Mutation& mutation, Program program = healthy_program()) {
 }
 
 TEST(Mutations, WithoutABugNothingIsCaught) {
-  for (const Program& program : {healthy_program(), program_of_heads()}) {
+  for (const Program& program :
+       {healthy_program(), program_of_heads(), program_of_shares("vocab-1"), program_of_shares("vocab-2")}) {
     const Outcome outcome = run({}, program);
     EXPECT_TRUE(outcome.parity());
     EXPECT_TRUE(outcome.weights());
     EXPECT_TRUE(outcome.bytes_as_declared);
   }
+}
+
+TEST(Mutations, SharesOfTheVocabularyThatDoNotMeetBreakParity) {
+  const std::function<int64_t(int64_t)> next = [](int64_t first) { return first + 1; };
+  for (const char* schedule : {"vocab-1", "vocab-2"})
+    for (const Mutation& mutation : {Mutation{.dropped_group = "vocabulary"},
+                                     {.dropped_group = "vocabulary inside ops"},
+                                     {.first_entry = next},
+                                     {.own_statistics = true}})
+      EXPECT_FALSE(run(mutation, program_of_shares(schedule)).parity()) << schedule;
 }
 
 // Of the first layer's F and of the last one's I: before the core, and behind it.

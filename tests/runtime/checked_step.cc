@@ -38,6 +38,13 @@ Traffic declared_traffic(const Program& program, int rank, const ModelConfig& mo
       add(traffic.exchanged_bytes, kv_bytes(model, shape));
     }
   }
+  // Of all pipeline ranks: a tensor, and with S's sum the maximum, the sum and the target's logit of a token.
+  for (const Op& op : program.ops) {
+    if (!is_of_all_stages(op.kind) || shape.strategy.pp == 1) continue;
+    if (op.output != kNoValue) add(traffic.all_reduce_bytes, share);
+    if (op.kind == OpKind::vocabulary_reduce && op.pass == Pass::S)
+      add(traffic.all_reduce_bytes, 3 * shape.tokens() * std::max(4, shape.element_bytes));
+  }
   return traffic;
 }
 
@@ -46,10 +53,12 @@ Traffic declared_traffic(const Program& program, int rank, const ModelConfig& mo
 // of 128; a chunk's shares are alike.
 double declared_parameters(const Program& program, int rank, const ModelConfig& model, int tp, int shares) {
   const auto of = [&](Unit unit) {
+    const bool shared = unit == Unit::head || unit == Unit::embedding;
+    const int shards = tp * (shared ? program.vocabulary_ranks() : 1);
     int64_t elements = 0;
     for (const Parameter& parameter : unit_parameters(model, unit))
       if (!(model.tied() && parameter.parts[0].name == "embedding.weight"))
-        elements += (parameter.local_rows(tp) * parameter.columns(tp) + 127) / 128 * 128;
+        elements += (parameter.local_rows(shards) * parameter.columns(shards) + 127) / 128 * 128;
     return elements;
   };
   int64_t sum = 0;
@@ -69,10 +78,10 @@ double declared_parameters(const Program& program, int rank, const ModelConfig& 
     }
     if (!program.buckets(stage).empty()) continue;
     int64_t elements = program.layers_per_stage[stage] * (of(Unit::attn) + of(Unit::mlp));
-    if (program.schedule.placement.is_first(stage))
+    if (program.has_embedding(stage))
       elements += of(Unit::embedding) + of(Unit::patches) + of(Unit::merger) +
                   model.vision.layers * (of(Unit::vision_attn) + of(Unit::vision_mlp));
-    if (program.schedule.placement.is_last(stage)) elements += of(Unit::head);
+    if (program.has_head(stage)) elements += of(Unit::head);
     add(elements);
   }
   return static_cast<double>(sum);
@@ -83,7 +92,8 @@ double declared_parameters(const Program& program, int rank, const ModelConfig& 
 void expect_declared_bytes(Trainer& trainer, const Training& training, const Variant& variant) {
   const Program& program = trainer.program();
   const ModelConfig& model = training.model;
-  const Shape shape = shape_of(training, variant);
+  Shape shape = shape_of(training, variant);
+  shape.shares_vocabulary = shares_vocabulary(program.schedule);
   const auto saved = peak_saved_bytes(program, model, shape, Implementation::suite);
   const Job job{model, shape, Implementation::suite};
   const auto host = peak_host_bytes(program, activation_bytes(job, program.layers_per_stage));
@@ -124,6 +134,7 @@ void expect_step_of(const Schedule& schedule, const Case& c, DType type, const V
   Training training = small_training(std::accumulate(layers.begin(), layers.end(), 0), type,
                                      {.tp = c.tp, .cp = variant.context_parallel, .dp = c.dp, .pp = c.pp});
   divide_samples(training, variant);
+  fit_vocabulary(training, schedule);
   SCOPED_TRACE(c.schedule + " tp " + std::to_string(c.tp) + " dp " + std::to_string(c.dp) + " pp " +
                std::to_string(c.pp) + " m " + std::to_string(c.m) + " " + to_string(type) + " layers " +
                testing::PrintToString(layers) + " " + to_string(variant));

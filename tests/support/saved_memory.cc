@@ -41,8 +41,8 @@ class SavedBytes {
         return op.unit_pass == UnitPass::F ? Change{forward(op, 0, norm_)} : Change{};
       case OpKind::reduce_scatter:
         return op.unit_pass == UnitPass::I ? Change{0, norm_freed_} : Change{};
-      case OpKind::weight_gradients:
-        return {0, freed_early_ + freed_late_};
+      case OpKind::weight_gradients:  // U's norm waits for it
+        return {0, freed_early_ + freed_late_ + (op.pass == Pass::U ? norm_freed_ : 0)};
       case OpKind::compute:
         break;
       default:
@@ -64,7 +64,7 @@ class SavedBytes {
         return {forward(op, input_, made_by_F_ + (sequence_parallel_ ? 0 : norm_))};
       case UnitPass::I: {
         // The head's own collectives are inside it, its norm's backward too.
-        const bool norm = !sequence_parallel_ || op.unit == Unit::head;
+        const bool norm = (!sequence_parallel_ || op.unit == Unit::head) && op.pass != Pass::S;
         return {made_by_I_, freed_by_I_ + (norm ? norm_freed_ : 0)};
       }
       case UnitPass::W_early:

@@ -349,13 +349,13 @@ inline Shape shape_of(const Training& training, const Variant& variant) {
           .vision_tokens = training.vision_tokens};
 }
 
-/// The generators whose schedules run. Those that share the vocabulary are simulated alone.
-inline std::vector<const Generator*> running_generators() {
-  std::vector<const Generator*> some = generators();
-  std::erase_if(some, [](const Generator* generator) {
-    return vocabulary_of(make_schedule(*generator, {2, 4})) != Vocabulary::whole;
-  });
-  return some;
+/// Its ranks share the vocabulary.
+inline bool shares_vocabulary(const Schedule& schedule) {
+  return vocabulary_of(schedule) != Vocabulary::whole;
+}
+/// So that up to 4 · 4 ranks, or three, can share it.
+inline void fit_vocabulary(Training& training, const Schedule& schedule) {
+  if (shares_vocabulary(schedule)) training.model.vocab = 48;
 }
 
 /// `layers` divided over the stages of the schedule, the first ones with one more.

@@ -26,6 +26,8 @@ struct RankGrid {
   [[nodiscard]] std::vector<int> context_group(int rank) const { return group(rank, {.cp = cp}); }
   /// The ranks that hold the same parameters: they differ only in the context- and data-parallel places.
   [[nodiscard]] std::vector<int> data_group(int rank) const { return group(rank, {.cp = cp, .dp = dp}); }
+  /// The ranks that differ only in the pipeline place, in order.
+  [[nodiscard]] std::vector<int> pipeline_group(int rank) const { return group(rank, {.pp = pp}); }
   /// The ranks that together hold the model once: they differ only in tp and pp.
   [[nodiscard]] std::vector<int> model_group(int rank) const { return group(rank, {.tp = tp, .pp = pp}); }
 

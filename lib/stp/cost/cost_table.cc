@@ -68,7 +68,8 @@ double compute_seconds(const Op& op, int rank, const CostTable& table) {
   if (bulk && op.unit_pass == UnitPass::W_late) return bulk->W_late;
   if (bulk && op.unit_pass == UnitPass::I && op.part == UnitPart::after) return bulk->after_I;
   if (op.part != UnitPart::whole) return table.parts_of(op.unit, op.unit_pass).step(op.part, op.step);
-  return table.on_rank(rank, op.unit, op.unit_pass);
+  const bool in_S = op.pass == Pass::S && op.unit_pass == UnitPass::I;
+  return table.on_rank(rank, op.unit, op.unit_pass) + (in_S ? table.vocabulary.in_S : 0);
 }
 
 double seconds(const Program& program, OpId id, const CostTable& table) {
@@ -122,8 +123,11 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
     case OpKind::embedding_reduce:
       return table.embedding_reduce;
     case OpKind::vocabulary_broadcast:
+      return table.vocabulary.broadcast;
     case OpKind::vocabulary_reduce:
-      return table.vocabulary;
+      return op.pass != Pass::S      ? table.vocabulary.sum
+             : op.output == kNoValue ? table.vocabulary.statistics
+                                     : table.vocabulary.sum_and_statistics;
     case OpKind::pipeline_reduce: {
       if (!table.pipeline_reduce.empty()) return of_rank(table.pipeline_reduce);
       int layers = 0;
@@ -254,7 +258,8 @@ CostTable unit_cost_table(JsonInput input, const Division& division, int ranks) 
   table.gradient_reduce_per_layer = read("gradient_reduce");
   table.offload_per_layer = read("offload");
   table.reload_per_layer = read("reload");
-  table.vocabulary = read("vocabulary");
+  const double of_all = read("vocabulary");
+  table.vocabulary = {of_all, of_all, of_all, of_all};
   input.done();
   return table;
 }

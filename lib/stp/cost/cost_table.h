@@ -60,8 +60,12 @@ struct CostTable {
   std::vector<std::vector<double>> gradient_reduce, gradient_scatter, weight_gather;
   double gradient_reduce_per_layer = 0;  // gradient_scatter and weight_gather: half of it
   double embedding_reduce = 0;           // for tied embeddings
-  double vocabulary = 0;                 // a collective of all pipeline ranks
-  std::vector<double> pipeline_reduce;   // by pipeline rank; empty: by the layers of its chunks
+  /// Collectives of all pipeline ranks, which share the vocabulary: of a stage's output or its gradient, of
+  /// S's statistics, or of a gradient and these. `in_S`: what one barrier adds to the head's I.
+  struct OfAllStages {
+    double broadcast = 0, sum = 0, statistics = 0, sum_and_statistics = 0, in_S = 0;
+  } vocabulary;
+  std::vector<double> pipeline_reduce;  // by pipeline rank; empty: by the layers of its chunks
   // An offloaded activation to the host and back. By virtual stage; empty: by its layers.
   std::vector<double> offload, reload;
   std::vector<double> offload_of_all;                  // of all that the activation keeps, by stage

@@ -157,9 +157,10 @@ TEST(UnitCostTable, TakesANumberForEachRank) {
   EXPECT_EQ(found, expected);
 }
 
-TEST(Lower, RefusesModelsAndReplicasWithTheVocabularyOnAllRanks) {
+TEST(Lower, RefusesWhatIsNotBuiltWithTheVocabularyOnAllRanks) {
   const Schedule shared = schedule_from_text("# placement loop\nE0.0 F0.0 S0.0 U0.0 B0.0 G0.0\n", "x.txt");
-  for (const Lowering& lowering : {Lowering{.embedding = true}, Lowering{.data_parallel = true}})
+  for (const Lowering& lowering : {Lowering{.strategy = {.zero = true}, .data_parallel = true},
+                                   Lowering{.tied = true}, Lowering{.strategy = {.post_validation = true}}})
     EXPECT_THAT(refusal([&] { lower(shared, {1}, lowering); }), HasSubstr("vocabulary on all ranks"));
 }
 

@@ -44,6 +44,15 @@ class Groups {
         add(tensor_, pp, grid_.tensor_group(grid_.rank({0, 0, 0, pp}) + i * grid_.tp));
       for (int tp = 0; tp < grid_.tp; ++tp) add(data_[pp], pp, grid_.data_group(grid_.rank({tp, 0, 0, pp})));
     }
+    for (int first = 0; first < grid_.rank({0, 0, 0, 1}); ++first)
+      add(pipeline_, grid_.pipeline_group(first), {0, grid_.size()});
+  }
+
+  [[nodiscard]] double pipeline_all_reduce(double bytes) const {
+    return slowest(pipeline_, all_reduce_seconds, bytes);
+  }
+  [[nodiscard]] double pipeline_half_all_reduce(double bytes) const {
+    return slowest(pipeline_, half_all_reduce_seconds, bytes);
   }
 
   [[nodiscard]] double tensor_all_reduce(double bytes) const {
@@ -123,7 +132,10 @@ class Groups {
   }
   // Most groups are equal.
   void add(std::vector<GroupSpan>& spans, int pp, const std::vector<int>& members) const {
-    const GroupSpan span = span_of(profile_, members, ranks_of(pp));
+    add(spans, members, ranks_of(pp));
+  }
+  void add(std::vector<GroupSpan>& spans, const std::vector<int>& members, const RankRange& all) const {
+    const GroupSpan span = span_of(profile_, members, all);
     if (std::find(spans.begin(), spans.end(), span) == spans.end()) spans.push_back(span);
   }
   using Seconds = double(const HardwareProfile& profile, double bytes, const GroupSpan& span);
@@ -135,7 +147,7 @@ class Groups {
 
   const HardwareProfile& profile_;
   const RankGrid grid_;
-  std::vector<GroupSpan> tensor_;
+  std::vector<GroupSpan> tensor_, pipeline_;
   std::vector<std::vector<GroupSpan>> data_;  // by pipeline rank
 };
 
@@ -284,6 +296,25 @@ void add_collectives(const Job& job, const HardwareProfile& profile, const Group
     table.vision_all_reduce = reduced(Unit::vision_attn, UnitPass::F);
     table.merged_all_reduce = reduced(Unit::merger, UnitPass::F);
   }
+}
+
+// Adds those of all pipeline ranks. A broadcast moves half of what an all-reduce does; the suite's is one
+// (lib/stp/runtime). One barrier sums two tensors over the tensor-parallel group that no weight gradient
+// hides, and then brings one to all ranks' statistics and adds the other.
+void add_shared_vocabulary(const Job& job, const HardwareProfile& profile, const Groups& groups,
+                           CostTable& table) {
+  const Strategy& strategy = job.strategy();
+  const double bytes = hidden_bytes(job.model, job.shape),
+               own = strategy.sequence_parallel ? bytes / strategy.tp : bytes,
+               of_token = kFp32 * job.shape.tokens();
+  CostTable::OfAllStages& all = table.vocabulary;
+  all.sum = groups.pipeline_all_reduce(own);
+  all.broadcast =
+      job.implementation == Implementation::suite ? all.sum : groups.pipeline_half_all_reduce(own);
+  all.statistics = groups.pipeline_all_reduce(of_token) + groups.pipeline_all_reduce(2 * of_token);
+  all.sum_and_statistics = all.sum + all.statistics + 7 * own / profile.memory_bytes_per_s;
+  all.in_S = 2 * (strategy.sequence_parallel ? groups.tensor_half_all_reduce(bytes)
+                                             : groups.tensor_all_reduce(bytes));
 }
 
 // Adds the times of transfers between stages, for tensors and for the gradients' norm.
@@ -436,6 +467,7 @@ CostTable hardware_cost_table(const Job& job, const HardwareProfile& machine,
   add_exchanges(job, profile, groups, table);
   add_collectives(job, profile, groups, table);
   add_parts(job, profile, table);
+  if (job.shape.shares_vocabulary) add_shared_vocabulary(job, profile, groups, table);
   add_transfers(job, profile, groups, table);
   add_optimizer(job, profile, parameters_per_rank(job, layers_per_stage, placement), table);
   add_reductions(job, profile, groups, layers_per_stage, placement, first_buckets, table);

@@ -17,13 +17,18 @@ constexpr double kUserBuffers = 12;
 
 std::vector<double> parameters_per_stage(const Job& job, const std::vector<int>& layers_per_stage,
                                          const Placement& placement) {
-  const double vocabulary = job.model.vocabulary_parameters() / job.strategy().tp;
+  const double vocabulary =
+      job.model.vocabulary_parameters() / job.strategy().tp / job.shape.vocabulary_ranks();
   std::vector<double> parameters;
   for (const int layers : layers_per_stage)
     parameters.push_back(layers * job.model.layer_parameters() / job.strategy().tp);
   const auto is_here = [&](int stage) { return placement.rank_of(stage) == placement.rank_of(0); };
   const bool both_ends_here = is_here(placement.stages() - 1);  // also with two pipelines
   for (int stage = 0; stage < placement.stages(); ++stage) {
+    if (job.shape.shares_vocabulary) {
+      if (placement.chunk_of(stage) == 0) parameters[stage] += 2 * vocabulary;
+      continue;
+    }
     if (placement.is_first(stage)) parameters[stage] += vocabulary;
     if (placement.is_first(stage)) parameters[stage] += job.model.vision_parameters() / job.strategy().tp;
     if (placement.is_last(stage) && !(job.model.tied() && both_ends_here)) parameters[stage] += vocabulary;
@@ -60,7 +65,7 @@ WorkingBytes working_bytes(double parameters, const Job& job, bool last_stage,
   // activation and of its input. The first three lie in the user buffers, if there are any.
   const int gathered = overlaps ? 0 : strategy.tp > 1 ? 3 : 2;
   bytes.in_backward = gathered * hidden + tokens * (job.model.gated() ? 3 : 2) * job.model.ffn / strategy.tp;
-  const double of_vocabulary = kBf16 * job.model.vocab / strategy.tp;
+  const double of_vocabulary = kBf16 * job.model.vocab / strategy.tp / job.shape.vocabulary_ranks();
   // Of the head's: the input's gradient, and from 2.18 on the logits' in bf16.
   if (last_stage)
     bytes.in_backward =
@@ -122,7 +127,9 @@ std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<
                       layers > 0 ? recomputed : 0, offloaded});
   }
   const size_t depth = stages.size() / pipelines;
-  for (size_t first = 0; first < stages.size(); first += depth) {
+  for (ActivationBytes& stage : stages)
+    if (job.shape.shares_vocabulary) stage.shared_head = head.until_I;
+  for (size_t first = 0; !job.shape.shares_vocabulary && first < stages.size(); first += depth) {
     stages[first + depth - 1].until_I += head.until_I;
     stages[first + depth - 1].until_W += head.until_W;
   }
@@ -194,8 +201,15 @@ double peak_activation_bytes(const Program& program, int rank, const std::vector
         case Pass::W:
           freed += factor * stage.until_W;
           break;
-        default:
-          break;  // of the vocabulary, which no model has costs for yet
+        case Pass::S:
+          alive += factor * stage.shared_head;
+          break;
+        case Pass::T:
+        case Pass::U:
+          freed += factor * stage.shared_head;
+          break;
+        default:  // of the embedding
+          break;
       }
     }
     peak = std::max(peak, alive + working);

@@ -50,7 +50,8 @@ WorkingBytes working_bytes(double parameters, const Job& job, bool last_stage,
 struct ActivationBytes {
   double until_I, until_W;
   double during_backward = 0;
-  double offloaded = 0;  // part of until_I, if the activation is offloaded
+  double offloaded = 0;    // part of until_I, if the activation is offloaded
+  double shared_head = 0;  // of a rank's share of the head: from S until T or U
 };
 std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<int>& layers_per_stage,
                                               int pipelines = 1);

@@ -405,12 +405,20 @@ TYPED_TEST(CpuKernels, CrossEntropyInShares) {
       }
     }
     for (int64_t rank = 0; rank < ranks; ++rank) {
-      const Tensor to = this->fresh(rows, 2, this->kSums);
-      this->k_.issue(this->s_, kernel::ExponentialSums{this->put(rows, share, own(logits, rank)),
-                                                       this->put_sums(rows, 1, maximum),
-                                                       this->indices(targets), rank * share, to});
+      const Tensor to = this->fresh(rows, 2, this->kSums), by = this->fresh(rows, 2, this->kSums),
+                   highest = this->fresh(rows, 1, this->kSums), x = this->put(rows, share, own(logits, rank));
+      const auto sum = [&](const Tensor& shift, const Tensor& into) {
+        this->k_.issue(this->s_,
+                       kernel::ExponentialSums{x, shift, this->indices(targets), rank * share, into});
+      };
+      sum(this->put_sums(rows, 1, maximum), to);
       const Values part = this->get(to);
       for (int64_t i = 0; i < 2 * rows; ++i) sums[i] += part[i];
+      // From the rank's own maximum, brought to all ranks'.
+      this->k_.issue(this->s_, kernel::RowMaximum{x, highest});
+      sum(highest, by);
+      this->k_.issue(this->s_, kernel::RescaleRows{highest, this->put_sums(rows, 1, maximum), {}, 1, by, 1});
+      this->expect_near(by, part, 10);
     }
     for (int64_t rank = 0; rank < ranks; ++rank) {
       const Tensor in_place = this->put(rows, share, own(logits, rank)),

@@ -416,11 +416,29 @@ void compute(const kernel::ExponentialSums& k) {
 }
 
 template <typename T>
+void compute(const kernel::RescaleRows& k) {
+  const T *const own = data<T>(k.own), *const maximum = data<T>(k.maximum);
+  const T* const sums = k.sums ? data<T>(k.sums) : nullptr;
+  const InOut<T> all(k.x);
+  for (int64_t row = 0; row < k.x.rows; ++row) {
+    const double sum = sums == nullptr ? 1 : static_cast<double>(sums[2 * row]);
+    const T by = static_cast<T>(k.factor / sum) * exponential(own[row] - maximum[row]);
+    for (int64_t i = 0; i < k.columns; ++i) all[row * k.x.columns + i] *= by;
+  }
+}
+
+template <typename T>
 void compute(const kernel::CrossEntropy& k) {
   const int64_t columns = k.logits.columns;
-  const T *const maximum = data<T>(k.maximum), *const sums = data<T>(k.sums);
-  const int32_t* const targets = data<int32_t>(k.targets);
+  const T* const maximum = data<T>(k.maximum);
   const InOut<T> all(k.logits);
+  if (!k.sums) {
+    for (int64_t i = 0; i < k.logits.elements(); ++i)
+      all[i] = exponential(all[i] - maximum[i / columns]) * static_cast<T>(k.factor);
+    return;
+  }
+  const T* const sums = data<T>(k.sums);
+  const int32_t* const targets = data<int32_t>(k.targets);
   double total = 0;
   for (int64_t row = 0; row < k.logits.rows; ++row) {
     T* const logits = all + row * columns;

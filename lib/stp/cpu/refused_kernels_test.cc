@@ -138,6 +138,9 @@ TEST_F(RefusedKernels, CrossEntropy) {
   expect_refused(kernel::ExponentialSums{x_, column_, column_, 0, pair_}, "targets");
   expect_refused(kernel::CrossEntropy{column_, pair_, tokens_, 0, 1, x_, one64_}, "loss");
   expect_refused(kernel::CrossEntropy{pair_, pair_, tokens_, 0, 1, x_, one_}, "maximum");
+  expect_refused(kernel::CrossEntropy{column_, {}, {}, 0, 1, x_, one_}, "sums");
+  expect_refused(kernel::RescaleRows{column_, column_, column_, 1, x_, 1}, "sums");
+  expect_refused(kernel::RescaleRows{column_, column_, {}, 1, x_, 9}, "beyond");
 }
 
 TEST_F(RefusedKernels, AdamW) {

@@ -19,6 +19,7 @@
 
 #include "stp/device/attention_shape.h"
 #include "stp/device/kernel_check.h"
+#include "stp/device/loss_arguments.h"
 #include "stp/device/tensor.h"
 
 namespace stp {
@@ -404,54 +405,6 @@ struct EmbeddingBackward {
   }
 };
 
-// Vocabulary-parallel cross-entropy in three steps, with an all-reduce after the first (max) and the second
-// (sum). `logits` has this rank's entries of the vocabulary, from entry `first` on, for T rows. maximum is T
-// × 1. sums is T × 2: Σ exp(logit − maximum), and the target's logit if this rank holds it, else 0. Both are
-// of S.
-
-struct RowMaximum {
-  static constexpr auto name = "row_maximum";
-  TensorView logits, maximum;
-
-  [[nodiscard]] DType type() const { return logits.type; }
-  void check() const {
-    if (logits.columns < 1) refuse(name, "logits have no columns");
-    expect(name, logits, {{"maximum", maximum, logits.rows, 1, statistics_type(logits.type)}});
-  }
-};
-struct ExponentialSums {
-  static constexpr auto name = "exponential_sums";
-  TensorView logits, maximum, targets;
-  int64_t first;
-  TensorView sums;
-
-  [[nodiscard]] DType type() const { return logits.type; }
-  void check() const {
-    expect(name, logits,
-           {{"maximum", maximum, logits.rows, 1, statistics_type(logits.type)},
-            {"targets", targets, logits.rows, 1, DType::i32},
-            {"sums", sums, logits.rows, 2, statistics_type(logits.type)}});
-  }
-};
-/// loss (1 × 1, of S) += factor · Σ_rows (log Σ exp + maximum − target's logit); logits become their
-/// gradient, factor · (softmax − one-hot).
-struct CrossEntropy {
-  static constexpr auto name = "cross_entropy";
-  TensorView maximum, sums, targets;
-  int64_t first;
-  double factor;
-  TensorView logits, loss;
-
-  [[nodiscard]] DType type() const { return logits.type; }
-  void check() const {
-    expect(name, logits,
-           {{"maximum", maximum, logits.rows, 1, statistics_type(logits.type)},
-            {"sums", sums, logits.rows, 2, statistics_type(logits.type)},
-            {"targets", targets, logits.rows, 1, DType::i32},
-            {"loss", loss, 1, 1, statistics_type(logits.type)}});
-  }
-};
-
 // The optimizer.
 
 /// total (1 × 1, f64) += factor · Σ x², x of any type but i32.
@@ -487,12 +440,12 @@ struct AdamW {
   }
 };
 
-using All =
-    std::tuple<Fill, Copy, CopyColumns, Scale, AddRows, CheckFinite, Gemm, RmsNormForward, RmsNormBackward,
-               LayerNormForward, LayerNormBackward, BiasRopeForward, RopeBackward, AddBias, AddColumnSums,
-               AttentionForward, AttentionBackward, AttentionMergeForward, AttentionMergeBackward,
-               SwigluForward, SwigluBackward, ActivationForward, ActivationBackward, EmbeddingForward,
-               EmbeddingBackward, RowMaximum, ExponentialSums, CrossEntropy, AddSumOfSquares, AdamW>;
+using All = std::tuple<Fill, Copy, CopyColumns, Scale, AddRows, CheckFinite, Gemm, RmsNormForward,
+                       RmsNormBackward, LayerNormForward, LayerNormBackward, BiasRopeForward, RopeBackward,
+                       AddBias, AddColumnSums, AttentionForward, AttentionBackward, AttentionMergeForward,
+                       AttentionMergeBackward, SwigluForward, SwigluBackward, ActivationForward,
+                       ActivationBackward, EmbeddingForward, EmbeddingBackward, RowMaximum, ExponentialSums,
+                       RescaleRows, CrossEntropy, AddSumOfSquares, AdamW>;
 
 }  // namespace kernel
 

@@ -42,7 +42,7 @@ struct Widths {
     at(Width::scores) = at(Width::heads) * shape.seq;
     at(Width::fc1) = (model.gated() ? 2 : 1) * ffn;
     at(Width::ffn) = ffn;
-    at(Width::vocabulary) = model.vocab / tp;
+    at(Width::vocabulary) = model.vocab / tp / shape.vocabulary_ranks();
     at(Width::patch) = kPatchElements;
   }
   // Widths of the merger behind an encoder of these widths. Its norm works on single tokens.
@@ -428,6 +428,15 @@ void check_shardable(const ModelConfig& model, int tp) {
   check("attention heads of the vision encoder", model.vision.heads);
   check("feed-forward columns of the vision encoder", model.vision.ffn);
   check("merged columns of the vision encoder", kTokensMerged * model.vision.hidden);
+}
+
+void check_shared_vocabulary(const ModelConfig& model, int tp, int ranks) {
+  if (model.vocab % (tp * ranks) != 0)
+    throw InputError("", "parallel.pp",
+                     std::to_string(ranks) + " ranks times " + std::to_string(tp) + " of parallel.tp do not" +
+                         " divide the " + std::to_string(model.vocab) + " vocabulary entries of " +
+                         model.name,
+                     "use divisors, or pad the model's vocab_size (--set model.vocab_size=N)");
 }
 
 void check_exchanged_heads(const ModelConfig& model, int tp, const Division& division) {

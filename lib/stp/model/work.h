@@ -22,14 +22,16 @@ namespace stp {
 struct Shape {
   int seq;
   int microbatch_size;
-  Strategy strategy;       // cp divides seq into 2 · cp pieces
-  int element_bytes = 2;   // of an activation: bf16
-  int gradient_bytes = 4;  // of a parameter's accumulated gradient: fp32
-  int vision_tokens = 0;   // per sample, in the vision encoder
+  Strategy strategy;               // cp divides seq into 2 · cp pieces
+  int element_bytes = 2;           // of an activation: bf16
+  int gradient_bytes = 4;          // of a parameter's accumulated gradient: fp32
+  int vision_tokens = 0;           // per sample, in the vision encoder
+  bool shares_vocabulary = false;  // each of strategy.pp ranks has a share of the head and of the embedding
 
   /// Tokens on this rank: of one sample; of the microbatch.
   [[nodiscard]] int own_seq() const { return seq / strategy.cp; }
   [[nodiscard]] double tokens() const { return double{1} * own_seq() * microbatch_size; }
+  [[nodiscard]] int vocabulary_ranks() const { return shares_vocabulary ? strategy.pp : 1; }
 };
 
 /// How a unit is computed. `megatron`: unfused norms, activations and residuals, as the paper's figures
@@ -146,6 +148,9 @@ double reduced_bytes(const ModelConfig& model, const Shape& shape, Unit unit, Un
 
 /// Throws InputError about tp if it does not divide the model's heads, columns and vocabulary.
 void check_shardable(const ModelConfig& model, int tp);
+
+/// Throws InputError about pp if the vocabulary cannot be divided over tp · ranks.
+void check_shared_vocabulary(const ModelConfig& model, int tp, int ranks);
 
 /// Throws InputError about cp_method if `division` exchanges heads and cp does not divide a rank's heads.
 void check_exchanged_heads(const ModelConfig& model, int tp, const Division& division);

@@ -133,6 +133,13 @@ struct Program {
 
   /// Whether all ranks share the head and the embedding.
   [[nodiscard]] Vocabulary vocabulary() const { return vocabulary_of(schedule); }
+  /// How many pipeline ranks share the head and the embedding; 1: each is whole.
+  [[nodiscard]] int vocabulary_ranks() const { return vocabulary() == Vocabulary::whole ? 1 : schedule.pp(); }
+  /// Whether a virtual stage's chunk has the embedding, or the head; chunk 0 of each rank that shares them.
+  [[nodiscard]] bool has_embedding(int stage) const {
+    return has_end(stage, schedule.placement.is_first(stage));
+  }
+  [[nodiscard]] bool has_head(int stage) const { return has_end(stage, schedule.placement.is_last(stage)); }
   [[nodiscard]] Division division() const { return strategy.division(); }
   [[nodiscard]] std::span<const OpId> dependencies(OpId op) const {
     return {depends.data() + depends_begin[op], depends.data() + depends_begin[op + 1]};
@@ -157,6 +164,11 @@ struct Program {
   [[nodiscard]] ValueId value(ValueKind kind, int stage, int microbatch) const {
     return (static_cast<ValueId>(kind) * schedule.placement.stages() + stage) * schedule.microbatches +
            microbatch;
+  }
+
+ private:
+  [[nodiscard]] bool has_end(int stage, bool is_end) const {
+    return vocabulary() == Vocabulary::whole ? is_end : schedule.placement.chunk_of(stage) == 0;
   }
 };
 

@@ -4,6 +4,11 @@
 #include <utility>
 
 namespace stp {
+namespace {
+
+bool makes_gradients(Pass pass) { return ends_life(pass) || is_of_vocabulary(pass); }
+
+}  // namespace
 
 StepOps::StepOps(const Lowering& lowering, ProgramBuilder& builder)
     : lowering_(lowering), b_(builder), gradients_(b_.new_outputs(b_.program.schedule.pp())) {}
@@ -17,7 +22,7 @@ void StepOps::begin_rank() {
   backwards_left_.assign(chunks, 0);
   for (const Block& block : b_.program.schedule.ranks[b_.rank])
     for (const Action& action : block.actions())
-      if (ends_life(action.pass)) ++backwards_left_[action.chunk];
+      if (makes_gradients(action.pass)) ++backwards_left_[action.chunk];
   if (lowering_.strategy.zero) gather_weights();
 }
 
@@ -58,7 +63,8 @@ void StepOps::end_block(const Block& block) {
   if (!lowering_.data_parallel) return;
   const OpKind kind = lowering_.strategy.zero ? OpKind::gradient_scatter : OpKind::gradient_reduce;
   for (const Action& action : block.actions()) {
-    if (!ends_life(action.pass) || --backwards_left_[action.chunk] > 0 || !has_weights(action)) continue;
+    if (!makes_gradients(action.pass) || --backwards_left_[action.chunk] > 0 || !has_weights(action))
+      continue;
     const std::span<const Bucket> of_chunk = buckets(action.chunk);
     for (size_t bucket = 0; bucket < of_chunk.size(); ++bucket) {
       b_.begin_op();
@@ -113,7 +119,8 @@ Ref StepOps::take_total() { return std::exchange(total_, kNothing); }
 
 bool StepOps::has_weights(const Action& action) const {
   const int stage = b_.stage(action);
-  return b_.program.layers_per_stage[stage] > 0 || b_.is_first(stage) || b_.is_last(stage);
+  return b_.program.layers_per_stage[stage] > 0 || b_.program.has_embedding(stage) ||
+         b_.program.has_head(stage);
 }
 
 void StepOps::wait_for_gradients() {

@@ -10,10 +10,12 @@ void check_vocabulary(const Schedule& schedule, const Lowering& lowering) {
     throw InputError(
         "", field, "is not built with the vocabulary on all ranks, as " + schedule.name + " has it", remedy);
   };
-  if (lowering.data_parallel) refuse("parallel", "set dp and cp to 1, or use another schedule");
+  if (lowering.data_parallel && lowering.strategy.zero)
+    refuse("zero", "set it to 0, or use another schedule");
   if (lowering.strategy.post_validation) refuse("post_validation", "leave it out");
   if (lowering.strategy.tp_overlap == TpOverlap::domino) refuse("tp_overlap", "leave it out");
-  if (lowering.embedding) refuse("model", "give costs.unit, or use another schedule");
+  if (lowering.tied) refuse("model.tied", "use a model with an untied head, or another schedule");
+  if (lowering.vision_layers > 0) refuse("model.vision", "use a model without, or another schedule");
 }
 
 // The pass of the vocabulary whose sum over all ranks the action needs.

@@ -29,15 +29,16 @@ constexpr int64_t kAlignment = 128;
 int64_t aligned(int64_t elements, int64_t to) { return (elements + to - 1) / to * to; }
 
 // Kernels take vectors as one row.
-int64_t rows_of(const Parameter& parameter, int tp) {
-  return parameter.vector() ? 1 : parameter.local_rows(tp);
+int64_t rows_of(const ParameterState& state) {
+  return state.parameter.vector() ? 1 : state.parameter.local_rows(state.shards);
 }
-int64_t columns_of(const Parameter& parameter, int tp) {
-  return parameter.vector() ? parameter.local_rows(tp) : parameter.columns(tp);
+int64_t columns_of(const ParameterState& state) {
+  const Parameter& parameter = state.parameter;
+  return parameter.vector() ? parameter.local_rows(state.shards) : parameter.columns(state.shards);
 }
 
 // A parameter's values, or, if they repeat, the first period.
-std::vector<double> initial_shard(const Training& training, const ParameterState& state, int tp_index) {
+std::vector<double> initial_shard(const Training& training, const ParameterState& state) {
   if (training.initial_repeat > 0 && state.weight.elements() > training.initial_repeat) {
     std::vector<double> values(static_cast<size_t>(training.initial_repeat));
     initial_values(training.initialisation, parameter_name(state.parameter.parts.front(), state.layer), 0, 1,
@@ -45,16 +46,14 @@ std::vector<double> initial_shard(const Training& training, const ParameterState
     return values;
   }
   std::vector<double> values(static_cast<size_t>(state.weight.elements()));
-  for_each_block(state.parameter, training.grid.tp, tp_index,
-                 [&](const ParameterPart& part, int64_t first_row, int64_t block_rows, int64_t first_column,
-                     int64_t block_columns, int64_t offset) {
-                   const std::string name = parameter_name(part, state.layer);
-                   on_all_processors(block_rows, block_rows * block_columns, [&](int64_t begin, int64_t end) {
-                     initial_values(training.initialisation, name, first_row + begin, end - begin,
-                                    first_column, block_columns,
-                                    values.data() + offset + begin * block_columns);
-                   });
-                 });
+  for_each_block(state, [&](const ParameterPart& part, int64_t first_row, int64_t block_rows,
+                            int64_t first_column, int64_t block_columns, int64_t offset) {
+    const std::string name = parameter_name(part, state.layer);
+    on_all_processors(block_rows, block_rows * block_columns, [&](int64_t begin, int64_t end) {
+      initial_values(training.initialisation, name, first_row + begin, end - begin, first_column,
+                     block_columns, values.data() + offset + begin * block_columns);
+    });
+  });
   return values;
 }
 
@@ -66,25 +65,22 @@ int bucket_of(std::span<const Bucket> buckets, Unit unit, int layer) {
 }
 
 // Places parameters one after the other; returns the end of the last.
-int64_t place_parameters(const std::vector<ParameterState*>& states, bool partial, int tp, int64_t begin) {
+int64_t place_parameters(const std::vector<ParameterState*>& states, bool partial, int64_t begin) {
   for (ParameterState* state : states) {
-    const Parameter& parameter = state->parameter;
-    if (parameter.partial_gradient() != partial) continue;
+    if (state->parameter.partial_gradient() != partial) continue;
     state->begin = begin;
-    begin = aligned(begin + rows_of(parameter, tp) * columns_of(parameter, tp), kAlignment);
+    begin = aligned(begin + rows_of(*state) * columns_of(*state), kAlignment);
   }
   return begin;
 }
 
 // Buffers for the parameters of a bucket, with their initial values.
 BucketState make_bucket(Device& device, Stream& stream, const Training& training,
-                        const std::vector<ParameterState*>& states, int tp_index, OptimizerShare share,
-                        bool undoable) {
+                        const std::vector<ParameterState*>& states, OptimizerShare share, bool undoable) {
   BucketState bucket;
-  const int tp = training.grid.tp;
-  bucket.partial_begin = place_parameters(states, false, tp, 0);
+  bucket.partial_begin = place_parameters(states, false, 0);
   const int64_t elements =
-      aligned(place_parameters(states, true, tp, bucket.partial_begin), kAlignment * share.count);
+      aligned(place_parameters(states, true, bucket.partial_begin), kAlignment * share.count);
   const int64_t own = elements / share.count;
   bucket.share_begin = own * share.index;
   const DType state_type = statistics_type(training.type);
@@ -107,10 +103,10 @@ BucketState make_bucket(Device& device, Stream& stream, const Training& training
       bucket.undo.emplace_back(tensor, make(MemoryKind::optimizer, tensor.type, own));
   }
   for (ParameterState* state : states) {
-    const int64_t rows = rows_of(state->parameter, tp), columns = columns_of(state->parameter, tp);
+    const int64_t rows = rows_of(*state), columns = columns_of(*state);
     state->weight = bucket.weights.part(state->begin, rows, columns);
     state->gradient = bucket.gradients.part(state->begin, rows, columns);
-    std::vector<double> values = initial_shard(training, *state, tp_index);
+    std::vector<double> values = initial_shard(training, *state);
     upload_doubles(device, stream, state->weight, values);
     if (training.type == DType::bf16)
       upload_share(device, stream, bucket, bucket.master, *state, std::move(values));
@@ -139,8 +135,11 @@ ChunkState make_chunk(Device& device, Stream& stream, const Training& training, 
   for (const auto& [unit, layer] : chunk.units) {
     const int first = is_vision(unit) ? 0 : shape.first_layer, whole = is_of_layer(unit) ? first + layer : -1;
     std::vector<ParameterState>& states = chunk.parameters[static_cast<size_t>(unit)].emplace_back();
+    const bool shared = shape.vocabulary_ranks > 1 && (unit == Unit::head || unit == Unit::embedding);
+    const int shards = training.grid.tp * (shared ? shape.vocabulary_ranks : 1),
+              shard = tp_index + training.grid.tp * (shared ? shape.vocabulary_rank : 0);
     for (const Parameter& parameter : unit_parameters(training.model, unit))
-      states.push_back({parameter, whole, 0, {}, {}, bucket_of(shape.buckets, unit, layer)});
+      states.push_back({parameter, whole, 0, {}, {}, bucket_of(shape.buckets, unit, layer), shards, shard});
   }
 
   std::vector<std::vector<ParameterState*>> buckets(std::max<size_t>(1, shape.buckets.size())), tables;
@@ -156,7 +155,7 @@ ChunkState make_chunk(Device& device, Stream& stream, const Training& training, 
     if (own.empty()) continue;
     const int reduced_with = own.front()->bucket;
     for (ParameterState* state : own) state->bucket = static_cast<int>(chunk.buckets.size());
-    chunk.buckets.push_back(make_bucket(device, stream, training, own, tp_index, share, undoable));
+    chunk.buckets.push_back(make_bucket(device, stream, training, own, share, undoable));
     chunk.buckets.back().reduced_with = reduced_with;
   }
   return chunk;

@@ -19,7 +19,8 @@ struct ParameterState {
   int layer;      // in the language model, or in the encoder; −1 for units outside layers
   int64_t begin;  // the first element in the buffers
   Tensor weight, gradient;
-  int bucket;  // index in the chunk
+  int bucket;         // index in the chunk
+  int shards, shard;  // of a divided parameter: their number, and this rank's
 };
 
 /// That of a unit's parameters with this role.
@@ -69,6 +70,7 @@ struct ChunkShape {
   int first_layer, layers;
   bool first, last;                      // has the embedding (with a vision encoder before it); has the head
   std::span<const Bucket> buckets = {};  // empty: one bucket holds the chunk
+  int vocabulary_ranks = 1, vocabulary_rank = 0;  // pipeline ranks that share both, and this one among them
 };
 
 /// This replica's place among `count` replicas that share the optimizer's state; {0, 1}: no sharing.
@@ -93,15 +95,15 @@ void upload_doubles(Device& device, Stream& stream, const Tensor& tensor, const 
 void upload_share(Device& device, Stream& stream, const BucketState& bucket, const Tensor& shared,
                   const ParameterState& state, std::vector<double> values);
 
-/// Calls place(part, first_row, rows, first_column, columns, offset) for each part of a parameter that place
-/// `tp_index` of `tp` holds: the block in the full matrix, and its offset in the rank's own tensor.
+/// Calls place(part, first_row, rows, first_column, columns, offset) for each part of a parameter that a rank
+/// holds: the block in the full matrix, and its offset in the rank's own tensor.
 template <typename PlaceBlock>
-void for_each_block(const Parameter& parameter, int tp, int tp_index, PlaceBlock place) {
+void for_each_block(const ParameterState& state, PlaceBlock place) {
   int64_t offset = 0;
-  for (const ParameterPart& part : parameter.parts) {
-    const int64_t rows = part.local_rows(tp), columns = part.local_columns(tp);
-    place(part, part.split == Split::rows ? tp_index * rows : 0, rows,
-          part.split == Split::columns ? tp_index * columns : 0, columns, offset);
+  for (const ParameterPart& part : state.parameter.parts) {
+    const int64_t rows = part.local_rows(state.shards), columns = part.local_columns(state.shards);
+    place(part, part.split == Split::rows ? state.shard * rows : 0, rows,
+          part.split == Split::columns ? state.shard * columns : 0, columns, offset);
     offset += rows * columns;
   }
 }

@@ -17,14 +17,15 @@ void Executor::begin(RankState& rank, Stream& stream, OpId id) {
   for (Stream* each : {rank.tp.get(), rank.gather.get(), rank.compute.get(), &stream})
     if (each != nullptr) each->begin(id);
   const OpKind kind = plan_.program.ops[id].kind;
-  const bool in_pair =
-      kind == OpKind::embedding_reduce || kind == OpKind::pipeline_reduce;  // its group waits for both
+  // Its group waits for all ranks' own.
+  const bool shared =
+      kind == OpKind::embedding_reduce || kind == OpKind::pipeline_reduce || is_of_all_stages(kind);
   for (const OpId needed : plan_.program.dependencies(id)) {
     if (is_host_copy(plan_.program.ops[needed].kind) && !is_own(rank, needed)) {
       wait_for_neighbour(rank, stream, needed);
       continue;
     }
-    if (in_pair && !is_own(rank, needed)) continue;
+    if (shared && !is_own(rank, needed) && !rank.arrivals.contains(needed)) continue;
     stream.wait(events(rank, needed).done);
     if (plan_.program.frees(id, needed)) free_offloaded(rank, stream, needed);
   }
@@ -58,6 +59,7 @@ void Executor::issue(OpId id) {
   if (is_norm_transfer(op.kind)) return issue_norm_transfer(id);
   if (op.kind == OpKind::optimizer) return issue_optimizer(id);
   if (op.kind == OpKind::embedding_reduce) return issue_embedding_reduce(id);
+  if (is_of_all_stages(op.kind)) return issue_of_all_stages(id);
   for (TensorGroup& group : tensor_groups_[plan_.program.stream_of(id).rank]) {
     const auto stream_of = [&](RankState& rank) -> Stream& {
       return is_collective(op.kind) ? rank.collectives() : *rank.compute;
@@ -82,6 +84,8 @@ void Executor::issue_compute(TensorGroup& group, const Op& op) {
   const bool again =
       begins(op) && (op.pass == Pass::B || plan_.program.strategy.recompute.first_linear(op.unit));
   if (!forward && (!input_gradient || again)) gather_again(group, op);
+  // With the vocabulary on all ranks it comes when these know its statistics.
+  if (op.pass == Pass::U || (op.pass == Pass::T && input_gradient)) head_loss(group, op, loss_factor());
   for (RankState* rank : group.ranks) {
     issuing_ = rank;
     UnitRun run(*rank, op);
@@ -93,8 +97,8 @@ void Executor::issue_compute(TensorGroup& group, const Op& op) {
       run.weight_gradients();
   }
   if (op.unit != Unit::head) return;
-  const double tokens = static_cast<double>(training_.tokens()) * training_.grid.cp * training_.grid.dp;
-  if (forward) head_loss(group, op, 1.0 / (tokens * plan_.program.schedule.all_microbatches()));
+  if (forward) head_statistics(group, op);
+  if (forward && op.pass == Pass::F) head_loss(group, op, loss_factor());
   if (input_gradient) sum_head_gradient(group, op);
 }
 

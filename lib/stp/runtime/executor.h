@@ -87,6 +87,7 @@ class Executor {
 
   void make_ranks();
   void make_groups();
+  void make_vocabulary_groups();
   void make_links();
   RankGroup make_group(const std::string& name, const std::vector<int>& members,
                        GroupUse use = GroupUse::collectives);
@@ -110,6 +111,9 @@ class Executor {
   static void reduce_bucket(const RankGroup& group, const Op& op, size_t index);
   void issue_host_copy(OpId id);
   void issue_pipeline_reduce(OpId id);
+  void issue_of_all_stages(OpId id);
+  void share_value(RankGroup& group, std::span<const VocabularyPart> members, OpId id);
+  void sum_shared_gradients();
   void wait_for_neighbour(RankState& rank, Stream& stream, OpId needed);
   /// Runs the sum of the second of the two ops that stand for it; the first only waits for its own rank.
   void issue_embedding_reduce(OpId id);
@@ -140,6 +144,13 @@ class Executor {
     const Placement& placement = plan_.program.schedule.placement;
     return training_.model.tied() && placement.rank_of(0) != placement.rank_of(placement.stages() - 1);
   }
+  /// Of a token's loss.
+  [[nodiscard]] double loss_factor() const {
+    const double tokens = static_cast<double>(training_.tokens()) * training_.grid.cp * training_.grid.dp;
+    return 1 / (tokens * plan_.program.schedule.all_microbatches());
+  }
+  /// With the vocabulary on all ranks: of what each rank has a copy, and a summand of the gradient.
+  [[nodiscard]] static std::vector<Tensor> shared_gradients(const RankState& rank);
   [[nodiscard]] bool is_own(const RankState& rank, OpId op) const {
     return plan_.program.stream_of(op).rank == rank.place.pp;
   }
@@ -157,9 +168,12 @@ class Executor {
   // By stage: ranks that share each sequence; tensor-parallel groups with exchanges.
   std::vector<std::vector<RankGroup>> context_groups_, tensor_rings_;
   std::vector<RankGroup>
-      pipeline_groups_;                  // with two pipelines: pairs of ranks, and a copy of a chunk on each
-  std::vector<RankGroup> model_groups_;  // with post-validation, one for each stage
-  RankGroup world_;                      // if there are several processes
+      pipeline_groups_;  // with two pipelines: pairs of ranks, and a copy of a chunk on each
+  // With the vocabulary on all ranks, one of each pipeline rank: by stream of the Program; for the optimizer.
+  std::vector<std::vector<RankGroup>> vocabulary_groups_;
+  std::vector<RankGroup> shared_groups_;
+  std::vector<RankGroup> model_groups_;                  // with post-validation, one for each stage
+  RankGroup world_;                                      // if there are several processes
   std::vector<std::vector<OffloadedTensor>> offloaded_;  // by virtual stage: an activation's
   std::vector<std::vector<Link>> links_;                 // by stream of the Program
   int updates_ = 0;                                      // optimizer steps that were not undone

@@ -111,8 +111,10 @@ void Executor::issue_optimizers(const std::vector<OpId>& ids) {
         begin(*rank, *rank->compute, id);
         sum_tied_gradients(*rank);
       }
-      add_gradient_norms(group);
     }
+  sum_shared_gradients();
+  for (const OpId id : ids)
+    for (TensorGroup& group : tensor_groups_[plan_.program.stream_of(id).rank]) add_gradient_norms(group);
   for (RankGroup& group : model_groups_) {
     std::vector<Part> parts;
     for (RankState* rank : group.ranks) parts.push_back({rank->compute.get(), rank->norm, rank->norm});
@@ -184,6 +186,10 @@ void Executor::add_gradient_norms(TensorGroup& group) const {
   const std::vector<ChunkState>& chunks = group.ranks.front()->chunks;  // the same on all ranks
   for (size_t chunk = 0; chunk < chunks.size(); ++chunk)
     for (size_t index = 0; index < chunks[chunk].buckets.size(); ++index) add_bucket(chunk, index);
+  for (RankState* rank : group.ranks)  // sums over pipeline ranks, which all have, count once
+    for (const Tensor& gradient :
+         shared_groups_.empty() || rank->place.pp == 0 ? std::vector<Tensor>{} : shared_gradients(*rank))
+      add_squares(*rank, -once / training_.grid.tp, gradient);
   if (!training_.model.tied()) return;
   for (RankState* rank : group.ranks)  // the head's gradient is the embedding's, which is in the sum already
     if (const Tensor head = tied_gradient(*rank, Unit::head)) add_squares(*rank, -1, head);

@@ -96,6 +96,9 @@ void Executor::make_ranks() {
       rank.d2h = make("d2h", StreamPriority::communication);
       rank.h2d = make("h2d", StreamPriority::communication);
     }
+    for (uint32_t stream = 0; stream < program.streams.size(); ++stream)
+      if (program.streams[stream].kind == StreamKind::vocabulary)
+        rank.vocabulary[stream] = make("vocabulary", StreamPriority::communication);
     rank.context.emplace(
         UnitContext{device, *rank.compute, training_, rank.place.tp, rank.place.cp, program.strategy});
     rank.encoder.emplace(UnitContext{device, *rank.compute, encoder_training_, rank.place.tp, rank.place.cp,
@@ -103,11 +106,11 @@ void Executor::make_ranks() {
     try {
       for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
         const int stage = placement.stage(rank.place.pp, chunk);
-        rank.chunks.push_back(
-            make_chunk(device, *rank.compute, training_,
-                       {plan_.first_layer[stage], program.layers_per_stage[stage], placement.is_first(stage),
-                        placement.is_last(stage), program.buckets(stage)},
-                       rank.place.tp, share_of(rank), program.strategy.post_validation));
+        rank.chunks.push_back(make_chunk(
+            device, *rank.compute, training_,
+            {plan_.first_layer[stage], program.layers_per_stage[stage], program.has_embedding(stage),
+             program.has_head(stage), program.buckets(stage), program.vocabulary_ranks(), rank.place.pp},
+            rank.place.tp, share_of(rank), program.strategy.post_validation));
       }
     } catch (const std::runtime_error& error) {  // out of memory
       throw std::runtime_error("rank " + std::to_string(world_rank) + ", its parameters: " + error.what());
@@ -133,6 +136,7 @@ void Executor::make_groups() {
   data_groups_.resize(grid.pp);
   context_groups_.resize(grid.pp);
   tensor_rings_.resize(grid.pp);
+  make_vocabulary_groups();
   for (int world_rank = 0; world_rank < grid.size(); ++world_rank) {
     const RankGrid::Place place = grid.place(world_rank);
     const std::vector<int> members = grid.tensor_group(world_rank);
@@ -184,6 +188,22 @@ void Executor::make_groups() {
   if (backend_.processes().count() > 1) world_ = make_group("world", all);
 }
 
+void Executor::make_vocabulary_groups() {
+  const Program& program = plan_.program;
+  vocabulary_groups_.resize(program.streams.size());
+  if (program.vocabulary() == Vocabulary::whole) return;
+  const int per_stage = training_.grid.size() / training_.grid.pp;
+  for (int i = 0; i < per_stage; ++i) {
+    const std::vector<int> members = training_.grid.pipeline_group(i);
+    for (uint32_t stream = 0; stream < program.streams.size(); ++stream)
+      if (program.streams[stream].kind == StreamKind::vocabulary)
+        if (RankGroup group = make_group("vocabulary", members); group.group)
+          vocabulary_groups_[stream].push_back(std::move(group));
+    if (RankGroup group = make_group("vocabulary inside ops", members); group.group)
+      shared_groups_.push_back(std::move(group));
+  }
+}
+
 void Executor::make_links() {
   const Program& program = plan_.program;
   const RankGrid& grid = training_.grid;
@@ -220,6 +240,11 @@ Traffic Executor::traffic(const RankState& rank) const {
   for (const TensorGroup& group : tensor_groups_[rank.place.pp])
     for (size_t i = 0; i < group.ranks.size(); ++i)
       if (group.ranks[i] == &rank) traffic = group.ops->traffic(static_cast<int>(i));
+  for (const auto& groups : vocabulary_groups_)
+    for (const RankGroup& group : groups)
+      for (size_t i = 0; i < group.ranks.size(); ++i)
+        if (group.ranks[i] == &rank)
+          traffic.all_reduce_bytes += group.group->traffic(static_cast<int>(i)).all_reduce_bytes;
   for (const auto& links : links_)
     for (const Link& link : links)
       if (link.sender == &rank) traffic.sent_bytes += link.group->traffic(0).sent_bytes;
@@ -288,6 +313,8 @@ std::map<std::string, EmulatedUse> Executor::take_emulated_use() {
   take_all("tp", tensor_rings_);
   take_all("cp", context_groups_);
   take_all("dp", data_groups_);
+  take_all("vocabulary", vocabulary_groups_);
+  for (const RankGroup& group : shared_groups_) take("vocabulary", group.group.get());
   for (const RankGroup& group : pipeline_groups_) take("pipelines", group.group.get());
   for (const RankGroup& group : model_groups_) take("model", group.group.get());
   for (const auto& links : links_)

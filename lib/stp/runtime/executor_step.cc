@@ -132,13 +132,13 @@ void Executor::begin_step(std::span<const TokenSample> samples) {
     for (int chunk = 0; chunk < schedule.chunks(); ++chunk) {
       const int stage = schedule.placement.stage(rank->place.pp, chunk);
       const int pipeline = stage / schedule.placement.depth();
-      if (schedule.placement.is_first(stage)) {
+      if (plan_.program.has_embedding(stage)) {
         upload(rank->tokens, &TokenSample::tokens, training_.image_tokens(), pipeline);
         upload_patches(*rank, training_, own);
         if (training_.model.positions > 0 && !rank->positions)
           rank->positions = upload_positions(*rank, training_);
       }
-      if (!schedule.placement.is_last(stage)) continue;
+      if (!plan_.program.has_head(stage)) continue;
       upload(rank->targets, &TokenSample::targets, 0, pipeline);
       rank->loss = device.allocate(*rank->compute, MemoryKind::data, statistics_type(training_.type), 1, 1);
       device.kernels().issue(*rank->compute, kernel::Fill{.tensor = rank->loss, .value = 0});
@@ -168,7 +168,9 @@ void Executor::finish_step() {
   for (const auto& rank : ranks_) {
     if (rank->positions) rank->device.release(*rank->compute, rank->positions);
     if (rank->loss) {
-      rank->loss_value = download_doubles(rank->device, *rank->compute, rank->loss)[0];
+      // With the vocabulary on all ranks, each has the whole loss.
+      const bool counts = shared_groups_.empty() || rank->place.pp == 0;
+      rank->loss_value = counts ? download_doubles(rank->device, *rank->compute, rank->loss)[0] : 0;
       rank->device.release(*rank->compute, rank->loss);
     }
     for (auto* tensors : {&rank->tokens, &rank->targets}) {

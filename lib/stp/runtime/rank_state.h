@@ -28,7 +28,8 @@ struct RankState {
   /// for the second all-gather for weight gradients, exists with sequence parallelism; `cp` with context
   /// parallelism; `dp` with context or data parallelism or two pipelines; `d2h` and `h2d` with offload.
   std::unique_ptr<Stream> compute, tp, cp, dp, gather, d2h, h2d;
-  std::optional<UnitContext> context, encoder;  // of the language model; of its vision encoder
+  std::map<uint32_t, std::unique_ptr<Stream>> vocabulary;  // by stream of the Program, of any rank
+  std::optional<UnitContext> context, encoder;             // of the language model; of its vision encoder
   std::vector<ChunkState> chunks;
 
   // The step that is being issued.
@@ -37,8 +38,9 @@ struct RankState {
   Tensor loss, norm;                             // the loss; the square of the gradients' norm
   // With post-validation: the sum of squares of the ranks before; the last step's sum over all ranks.
   Tensor prefix, total;
-  std::vector<OpEvents> ops;          // by op of this rank, from rank_begin on
-  std::map<OpId, OpEvents> arrivals;  // transfers to this rank; `started`: the receive could begin
+  std::vector<OpEvents> ops;  // by op of this rank, from rank_begin on
+  std::map<OpId, OpEvents>
+      arrivals;  // transfers to this rank, other ranks' ops of all stages; `started`: the receive could begin
   std::unordered_map<ValueId, Tensor> values;
   std::optional<OpId> pipeline_reduce;  // begun, until the other rank's begins
   bool behind_collective = false;       // a collective was issued after the last compute op

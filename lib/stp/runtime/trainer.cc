@@ -51,20 +51,18 @@ struct Trainer::State {
   Matrices gather(Tensor BucketState::*which) {
     Matrices whole;
     std::vector<MatrixShard> shards;
-    executor->visit_whole(
-        which, [&](const RankState& rank, ChunkState& chunk, int bucket, const Tensor& elements) {
-          const std::vector<double> values = download_doubles(rank.device, *rank.compute, elements);
-          for (const ParameterState* state : chunk.all())
-            if (state->bucket == bucket)
-              for_each_block(state->parameter, training.grid.tp, rank.place.tp,
-                             [&](const ParameterPart& part, int64_t first_row, int64_t rows,
-                                 int64_t first_column, int64_t columns, int64_t offset) {
-                               const auto begin = values.begin() + state->begin + offset;
-                               shards.push_back({parameter_name(part, state->layer), part.rows, part.columns,
-                                                 first_row, rows, first_column, columns,
-                                                 std::vector<double>(begin, begin + rows * columns)});
-                             });
-        });
+    executor->visit_whole(which, [&](const RankState& rank, ChunkState& chunk, int bucket,
+                                     const Tensor& elements) {
+      const std::vector<double> values = download_doubles(rank.device, *rank.compute, elements);
+      for (const ParameterState* state : chunk.all())
+        if (state->bucket == bucket)
+          for_each_block(*state, [&](const ParameterPart& part, int64_t first_row, int64_t rows,
+                                     int64_t first_column, int64_t columns, int64_t offset) {
+            const auto begin = values.begin() + state->begin + offset;
+            shards.push_back({parameter_name(part, state->layer), part.rows, part.columns, first_row, rows,
+                              first_column, columns, std::vector<double>(begin, begin + rows * columns)});
+          });
+    });
     Processes& processes = backend.processes();
     if (processes.count() == 1) {
       for (const MatrixShard& shard : shards) add(whole, shard);
@@ -107,6 +105,7 @@ Trainer::Trainer(Backend& backend, Program program, const Training& training) {
                          std::to_string(training.model.positions) + " positions",
                      "use a shorter seq, or more max_position_embeddings");
   check_exchanged_heads(training.model, grid.tp, program.division());
+  check_shared_vocabulary(training.model, grid.tp, program.vocabulary_ranks());
   if (program.vision_layers != training.model.vision.layers)
     throw InputError("", "model",
                      "has " + std::to_string(training.model.vision.layers) +
@@ -207,26 +206,24 @@ Matrices Trainer::trained(Trained which) {
 }
 
 void Trainer::restore(Trained which, const ReadShard& read) {
-  const int tp = state_->training.grid.tp;
   for (const auto& rank : state_->executor->ranks()) {
     for (ChunkState& chunk : rank->chunks)
       for (const ParameterState* state : chunk.all()) {
         std::vector<double> values(static_cast<size_t>(state->weight.elements()));
-        for_each_block(state->parameter, tp, rank->place.tp,
-                       [&](const ParameterPart& part, int64_t first_row, int64_t rows, int64_t first_column,
-                           int64_t columns, int64_t offset) {
-                         MatrixShard shard{parameter_name(part, state->layer),
-                                           part.rows,
-                                           part.columns,
-                                           first_row,
-                                           rows,
-                                           first_column,
-                                           columns,
-                                           {}};
-                         shard.values.resize(static_cast<size_t>(rows * columns));
-                         read(shard);
-                         std::ranges::copy(shard.values, values.begin() + offset);
-                       });
+        for_each_block(*state, [&](const ParameterPart& part, int64_t first_row, int64_t rows,
+                                   int64_t first_column, int64_t columns, int64_t offset) {
+          MatrixShard shard{parameter_name(part, state->layer),
+                            part.rows,
+                            part.columns,
+                            first_row,
+                            rows,
+                            first_column,
+                            columns,
+                            {}};
+          shard.values.resize(static_cast<size_t>(rows * columns));
+          read(shard);
+          std::ranges::copy(shard.values, values.begin() + offset);
+        });
         if (which == Trained::weights) upload_doubles(rank->device, *rank->compute, state->weight, values);
         const BucketState& bucket = chunk.buckets[state->bucket];
         const Trained shared = which == Trained::weights ? Trained::masters : which;

@@ -3,6 +3,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "stp/runtime/head.h"
+
 namespace stp {
 namespace {
 
@@ -210,11 +212,11 @@ void UnitRun::make_output_columns(const Component& linear) {
 
 // Makes this rank's summand, which is zero for negative tokens. Positions are in the first rank's.
 void UnitRun::lookup_forward() {
-  const Tensor& table = with_role(parameters_, Role::first).weight;
-  output_ = make(MemoryKind::working, table.columns);
+  const ParameterState& table = with_role(parameters_, Role::first);
+  output_ = make(MemoryKind::working, table.weight.columns);
   kernels_.issue(stream_, kernel::EmbeddingForward{.tokens = rank_.tokens[op_.microbatch],
-                                                   .table = table,
-                                                   .first = context_.tp_index * table.rows,
+                                                   .table = table.weight,
+                                                   .first = table.shard * table.weight.rows,
                                                    .out = output_});
   if (adds_positions()) {
     Tensor positions = make(MemoryKind::working, table.columns);
@@ -269,8 +271,9 @@ void UnitRun::input_gradient() {
   const bool recomputed = (op_.part == UnitPart::whole || op_.part == UnitPart::before) && step_.last;
   if (recomputed && op_.pass == Pass::I) release(saved_[Between::gathered]);  // W gathers it again
   if (!gradient_) return;                                                     // there is another part
-  // With sequence parallelism the norm's backward comes after the reduce-scatter.
-  if (!context_.strategy.sequence_parallel)
+  // With sequence parallelism the norm's backward comes after the reduce-scatter; of S, when all ranks' are
+  // known.
+  if (!context_.strategy.sequence_parallel && op_.pass != Pass::S)
     norm_backward(context_, stream_, parameters_, saved_, has_residual() ? 1.0 / context_.tp() : 0,
                   has_residual() ? saved_[Saved::output_gradient] : Tensor{}, gradient_);
   rank_.values[op_.output] = gradient_;
@@ -312,9 +315,11 @@ void UnitRun::backward(const Component& component) {
 // Makes the gradient of the norm's output.
 void UnitRun::first_linear_backward(const Component& linear) {
   gradient_ = context_.make(stream_, MemoryKind::working, context_.tokens(), context_.training.model.hidden);
-  kernels_.issue(stream_, kernel::Gemm{.a = saved_[*linear.weights->gradient],
+  Tensor own = op_.pass == Pass::S ? exponentials(rank_, op_) : Tensor{};
+  kernels_.issue(stream_, kernel::Gemm{.a = own ? own : saved_[*linear.weights->gradient],
                                        .b = weight(linear).weight,
                                        .c = linear_rows(op_.unit, gradient_)});
+  release(own);
 }
 
 // Makes the gradient of the second linear layer's input, or a step's rows of it. Recomputation comes after
@@ -362,6 +367,7 @@ void UnitRun::weight_gradients() {
   if (both || op_.unit_pass == UnitPass::W_early) weight_gradients(UnitPass::W_early);
   if (!both && op_.unit_pass == UnitPass::W_early) return;
   weight_gradients(UnitPass::W_late);
+  if (op_.pass == Pass::U) release_norm(context_, stream_, saved_);
   rank_.saved.erase({op_.unit, op_.chunk, op_.layer, op_.microbatch});
 }
 
@@ -406,7 +412,7 @@ void UnitRun::table_gradient(Tensor& out_gradient) {
   if (op_.output != kNoValue) rank_.values[op_.output] = image_rows(context_, out_gradient);
   kernels_.issue(stream_, kernel::EmbeddingBackward{.tokens = rank_.tokens[op_.microbatch],
                                                     .out_gradient = out_gradient,
-                                                    .first = context_.tp_index * table.weight.rows,
+                                                    .first = table.shard * table.weight.rows,
                                                     .table_gradient = table.gradient});
   if (adds_positions())
     kernels_.issue(

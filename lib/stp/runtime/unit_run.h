@@ -75,7 +75,7 @@ class UnitRun {
   void query_key_norm_backward();
   void rotary_forward();
   [[nodiscard]] bool adds_positions() const {
-    return context_.training.model.positions > 0 && context_.tp_index == 0;
+    return context_.training.model.positions > 0 && with_role(parameters_, Role::first).shard == 0;
   }
 
   // I.

@@ -82,7 +82,8 @@ void norm_forward(const UnitContext& context, Stream& stream, const std::vector<
 }
 
 void norm_backward(const UnitContext& context, Stream& stream, const std::vector<ParameterState>& parameters,
-                   SavedUnit& saved, double factor, const Tensor& residual, const Tensor& gradient) {
+                   SavedUnit& saved, double factor, const Tensor& residual, const Tensor& gradient,
+                   bool keeps) {
   const ParameterState& gain = norm_of(parameters);
   if (is_layer_norm(context))
     context.device.kernels().issue(
@@ -105,8 +106,12 @@ void norm_backward(const UnitContext& context, Stream& stream, const std::vector
                                                                    .residual = residual,
                                                                    .dx = gradient,
                                                                    .gain_gradient = gain.gradient});
-  context.device.release(stream, saved[Saved::norm_input]);
-  context.device.release(stream, saved[Saved::norm_statistics]);
+  if (!keeps) release_norm(context, stream, saved);
+}
+
+void release_norm(const UnitContext& context, Stream& stream, SavedUnit& saved) {
+  context.release(stream, saved[Saved::norm_input]);
+  context.release(stream, saved[Saved::norm_statistics]);
 }
 
 Tensor ring_rows(const UnitContext& context, const Op& op, const SavedUnit& saved) {

@@ -48,6 +48,11 @@ enum class Between : uint8_t {
   ring,
   piece,
   output,
+  // Of the head, until its loss: each token's largest logit and sum of exponentials, of this rank's group.
+  // With one barrier also this rank's part of the targets' rows of the table.
+  maximum,
+  sums,
+  target_rows,
 };
 /// Tensors of the steps of a ring's core, by step, of kind `working` or `communication`: the step's keys and
 /// values, their gradients by this step, and the sum of their gradients by earlier steps, which an exchange
@@ -70,7 +75,7 @@ class SavedUnit {
 
  private:
   std::array<Tensor, kSavedTensors> saved_;
-  std::array<Tensor, static_cast<size_t>(Between::output) + 1> between_;
+  std::array<Tensor, static_cast<size_t>(Between::target_rows) + 1> between_;
   std::array<std::vector<Tensor>, static_cast<size_t>(OfSteps::kv_sums) + 1> of_steps_;
 };
 
@@ -104,9 +109,12 @@ struct UnitContext {
 void norm_forward(const UnitContext& context, Stream& stream, const std::vector<ParameterState>& parameters,
                   Tensor input, SavedUnit& saved, MemoryKind of_input, MemoryKind of_output);
 /// Replaces `gradient`, of the norm's output, by the gradient of its input plus `factor` · `residual` (if
-/// given). Releases the norm's input and statistics.
+/// given). Releases the norm's input and statistics, unless it `keeps` them.
 void norm_backward(const UnitContext& context, Stream& stream, const std::vector<ParameterState>& parameters,
-                   SavedUnit& saved, double factor, const Tensor& residual, const Tensor& gradient);
+                   SavedUnit& saved, double factor, const Tensor& residual, const Tensor& gradient,
+                   bool keeps = false);
+
+void release_norm(const UnitContext& context, Stream& stream, SavedUnit& saved);
 
 /// The rows that a step of a tensor-parallel ring works on: of the norm's output (F) or of the output's
 /// gradient (I).

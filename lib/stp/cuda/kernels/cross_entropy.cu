@@ -56,8 +56,8 @@ __global__ void __launch_bounds__(kThreads)
   const int first = static_cast<int>(threadIdx.x) * N, step = static_cast<int>(blockDim.x) * N;
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     T* const at = logits + row * columns;
-    const float shift = maximum[row], share = factor / sums[2 * row];
-    const int64_t target = targets[row] - first_entry;
+    const float shift = maximum[row], share = sums == nullptr ? factor : factor / sums[2 * row];
+    const int64_t target = targets == nullptr ? -1 : targets[row] - first_entry;
     for (int i = first; i < columns; i += step) {
       Values<N> v = load<N>(at + i);
 #pragma unroll
@@ -66,6 +66,19 @@ __global__ void __launch_bounds__(kThreads)
         if (i + k == target) v.at[k] -= factor;
       }
       store(at + i, v);
+    }
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    rescale_rows_kernel(int64_t rows, int width, int columns, const float* own, const float* maximum,
+                        const float* sums, float factor, T* x) {
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const float by = factor * expf(own[row] - maximum[row]) / (sums == nullptr ? 1.0F : sums[2 * row]);
+    for (int i = static_cast<int>(threadIdx.x); i < columns; i += static_cast<int>(blockDim.x)) {
+      T& element = x[row * width + i];
+      element = from_float<T>(to_float(element) * by);
     }
   }
 }
@@ -108,12 +121,24 @@ void CudaKernels::run(Stream& stream, const kernel::ExponentialSums& k) {
   });
 }
 
+void CudaKernels::run(Stream& stream, const kernel::RescaleRows& k) {
+  expect_columns(k.name, k.x.columns);
+  with_type(k, [&]<typename T>(T) {
+    if (k.x.rows == 0) return;
+    const auto kernel = rescale_rows_kernel<T>;
+    start(stream, kernel, row_shape(kernel, k.x.rows, k.columns, kThreads), k.x.rows,
+          static_cast<int>(k.x.columns), static_cast<int>(k.columns), data<float>(k.own),
+          data<float>(k.maximum), data<float>(k.sums), static_cast<float>(k.factor), data<T>(k.x));
+  });
+}
+
 void CudaKernels::run(Stream& stream, const kernel::CrossEntropy& k) {
   expect_columns(k.name, k.logits.columns);
   with_type(k, [&]<typename T>(T) {
     if (k.logits.rows == 0) return;
-    start(stream, add_loss_kernel, LaunchShape{1, kThreads}, k.logits.rows, data<float>(k.maximum),
-          data<float>(k.sums), k.factor, data<float>(k.loss));
+    if (k.loss)
+      start(stream, add_loss_kernel, LaunchShape{1, kThreads}, k.logits.rows, data<float>(k.maximum),
+            data<float>(k.sums), k.factor, data<float>(k.loss));
     by_width<T>(k.logits.columns, [&](auto width) {
       const auto kernel = logits_gradient_kernel<T, width>;
       start(stream, kernel, row_shape(kernel, k.logits.rows, k.logits.columns / width, kThreads),

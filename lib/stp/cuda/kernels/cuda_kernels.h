@@ -82,6 +82,7 @@ class CudaKernels : public Kernels {
   void run(Stream& stream, const kernel::EmbeddingBackward& k) override;
   void run(Stream& stream, const kernel::RowMaximum& k) override;
   void run(Stream& stream, const kernel::ExponentialSums& k) override;
+  void run(Stream& stream, const kernel::RescaleRows& k) override;
   void run(Stream& stream, const kernel::CrossEntropy& k) override;
   void run(Stream& stream, const kernel::AddSumOfSquares& k) override;
   void run(Stream& stream, const kernel::AdamW& k) override;
