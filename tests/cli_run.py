@@ -139,7 +139,7 @@ class Run(CommandLine):
 
         table = (ROOT / "docs/scenarios.md").read_text(encoding="utf-8").partition("## Experiments and their reduced twins")[2]
         named = dict(re.findall(r"^\| `([\w-]+)` \| (.*) \|$", table, re.MULTILINE))
-        cases = {"reduced": 139, "checkpoint": 28, "cp-dp-small": 15, "mllm-small": 36, "offload-small": 34}
+        cases = {"reduced": 145, "checkpoint": 28, "cp-dp-small": 15, "mllm-small": 36, "offload-small": 34}
         kinds = {name: {tuple(kind(row)) for row in self.twin(name, count)["results"]} for name, count in cases.items()}
         without = set()
         for path in (ROOT / "results/reference/simulated").glob("*.json"):
