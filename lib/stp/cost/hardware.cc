@@ -38,13 +38,18 @@ class Groups {
               .cp = job.strategy().cp,
               .dp = job.strategy().dp,
               .pp = job.strategy().pp},
-        data_(job.strategy().pp) {
-    for (int pp = 0; pp < grid_.pp; ++pp) {
-      for (int i = 0; i < grid_.cp * grid_.dp; ++i)
+        whole_nodes_(grid_.tp * grid_.cp * grid_.dp % profile.gpus_per_node == 0),
+        different_(whole_nodes_ ? 1 : grid_.pp),
+        data_(different_) {
+    for (int pp = 0; pp < different_; ++pp) {
+      for (int i = 0; i < grid_.cp * grid_.dp; ++i) {
+        if (whole_nodes_ && i > 0 && i * grid_.tp % profile.gpus_per_node == 0) break;  // the next nodes
         add(tensor_, pp, grid_.tensor_group(grid_.rank({0, 0, 0, pp}) + i * grid_.tp));
+      }
       for (int tp = 0; tp < grid_.tp; ++tp) add(data_[pp], pp, grid_.data_group(grid_.rank({tp, 0, 0, pp})));
     }
-    for (int first = 0; first < grid_.rank({0, 0, 0, 1}); ++first)
+    const int firsts = whole_nodes_ ? profile.gpus_per_node : grid_.rank({0, 0, 0, 1});
+    for (int first = 0; first < firsts; ++first)
       add(pipeline_, grid_.pipeline_group(first), {0, grid_.size()});
   }
 
@@ -62,10 +67,10 @@ class Groups {
     return slowest(tensor_, half_all_reduce_seconds, bytes);
   }
   [[nodiscard]] double data_all_reduce(int pp, double bytes) const {
-    return slowest(data_[pp], all_reduce_seconds, bytes);
+    return slowest(data_[pp % different_], all_reduce_seconds, bytes);
   }
   [[nodiscard]] double data_half_all_reduce(int pp, double bytes) const {
-    return slowest(data_[pp], half_all_reduce_seconds, bytes);
+    return slowest(data_[pp % different_], half_all_reduce_seconds, bytes);
   }
 
   // Between the ranks with the same place in two pipeline ranks.
@@ -86,7 +91,7 @@ class Groups {
   [[nodiscard]] double exchange(double bytes, int RankGrid::Place::*dimension, int size,
                                 int peers = 1) const {
     double longest = 0;
-    for (int pp = 0; pp < grid_.pp; ++pp) {
+    for (int pp = 0; pp < different_; ++pp) {
       std::map<std::pair<int, int>, int> leaving;  // sends by node and adapter
       const RankRange all = ranks_of(pp);
       for (int rank = all.begin; rank < all.end; ++rank) {
@@ -116,7 +121,7 @@ class Groups {
   // The largest number of a pipeline rank's ranks on one adapter: they send to the next at the same time.
   [[nodiscard]] int senders() const {
     int most = 0;
-    for (int pp = 0; pp < grid_.pp; ++pp) {
+    for (int pp = 0; pp < different_; ++pp) {
       std::map<std::pair<int, int>, int> sends;  // by node and adapter
       const RankRange all = ranks_of(pp);
       for (int rank = all.begin; rank < all.end; ++rank)
@@ -147,8 +152,10 @@ class Groups {
 
   const HardwareProfile& profile_;
   const RankGrid grid_;
+  const bool whole_nodes_;  // of each pipeline rank, which then are all alike
+  const int different_;     // pipeline ranks
   std::vector<GroupSpan> tensor_, pipeline_;
-  std::vector<std::vector<GroupSpan>> data_;  // by pipeline rank
+  std::vector<std::vector<GroupSpan>> data_;  // by pipeline rank, of those that differ
 };
 
 // Transfer of a stage's output to the next; `send` gives the seconds of bytes.
