@@ -12,9 +12,25 @@ from command_line import CommandLine, CONFIG, main, read_json, ROOT
 
 SMALL = ["--model", "llm-12.1b", "--cluster", "a800", "--gpus", "16", "--global-batch", "16", "--seq", "3072",
          "--microbatch-size", "1", "--recompute", "none,full", "--offload", "0", "--band", "1"]  # fmt: skip
+# A case's flags replace these.
 CASES = [["--schedule", "1f1b,zb-v,stp", "--tp", "2,4,8", "--cp", "1", "--tp-overlap", "none"],
          ["--runs-on", "megatron", "--tp", "4,8", "--cp", "1,2", "--sequence-parallel", "on"],
-         ["--schedule", "zb-h1,1f1b-v,dualpipev", "--tp", "4,8", "--cp", "1", "--sequence-parallel", "on"]]  # fmt: skip
+         ["--schedule", "zb-h1,1f1b-v,dualpipev", "--tp", "4,8", "--cp", "1", "--sequence-parallel", "on"],
+         ["--tp", "4", "--cp", "1", "--sequence-parallel", "on", "--tp-overlap", "none"],  # all schedules
+         ["--runs-on", "pytorch", "--recompute", "none,selective,full", "--set", "cluster.memory_gb=40"],
+         ["--runs-on", "megatron", "--recompute", "none,selective,mlp,full", "--microbatch-size", "1,2", "--gpus", "8"],
+         ["--runs-on", "pytorch-csv", "--gpus", "8", "--microbatch-size", "1,2", "--layers", "balanced", "--cp", "1"],
+         ["--schedule", "1f1b,1f1b-i,hanayo,stp", "--tp-overlap", "none,domino", "--microbatch-size", "2", "--global-batch", "32",
+          "--recompute", "none,selective,full", "--set", "cluster.memory_gb=50"],
+         ["--schedule", "1f1b,gis,uniform,stp", "--offload", "0,0.5,1", "--tp", "2,4", "--cp", "1", "--set", "cluster.memory_gb=40"],
+         ["--model", "llama3-8b", "--cluster", "h100", "--seq", "8192", "--gpus", "8", "--schedule", "1f1b,zb-auto,zb-v,stp-memory,dhelix"]]  # fmt: skip
+
+
+def with_flags(words, more):
+    """The words, with other values of the flags in `more`."""
+    flags = dict(zip(more[::2], more[1::2]))
+    kept = [word for flag, value in zip(words[::2], words[1::2]) if flag not in flags for word in (flag, value)]
+    return [*kept, *more]
 
 
 class Tune(CommandLine):
@@ -26,8 +42,8 @@ class Tune(CommandLine):
 
     def test_pruning_loses_nothing(self):
         for case in CASES:
-            pruned, folder = self.tuned(*SMALL, *case)
-            every, _ = self.tuned(*SMALL, *case, "--exhaustive")
+            pruned, folder = self.tuned(*with_flags(SMALL, case))
+            every, _ = self.tuned(*with_flags(SMALL, case), "--exhaustive")
             names = [[one["name"] for one in record["best"]] for record in (pruned, every)]
             self.assertEqual(names[0][0], names[1][0])
             self.assertEqual(pruned["counts"]["equal"], every["counts"]["equal"])
@@ -86,12 +102,7 @@ class Tune(CommandLine):
             (["--model", str(config), "--gpus", "2", "--recompute", "none", "--offload", "0"], ["fits in none", "lacks", "GB", "more GPUs"]),
             (["--set", "releases=chain"], ["releases"]),
         ):
-            given = [*SMALL, "--out", str(self.folder / "refused")]
-            for flag, value in zip(words[::2], words[1::2]):
-                if flag in given:
-                    given[given.index(flag) + 1] = value
-                else:
-                    given += [flag, value]
+            given = with_flags([*SMALL, "--out", str(self.folder / "refused")], words)
             self.refused(["tune", *given], *said)
 
 
