@@ -63,12 +63,13 @@ json reproduce_scenario(const Scenario& scenario, const fs::path& folder, const 
         else
           kept.keep(experiment, choice, {}, rows.back());
       },
-      [&](const Experiment& experiment, const ScheduleChoice& choice) {
-        const json row = scenario.timeline ? json() : kept.find(experiment, choice);
-        if (row.is_null()) return false;
-        rows.push_back(row);
-        options.add(experiment, choice);
-        return true;
+      [&](const Experiment& experiment, const ScheduleChoice& choice) -> std::function<void()> {
+        json row = scenario.timeline ? json() : kept.find(experiment, choice);
+        if (row.is_null()) return {};
+        return [&, row = std::move(row)] {
+          rows.push_back(row);
+          options.add(experiment, choice);
+        };
       });
   attach_published(rows, data_path("results/published"), scenario.comparison);
   attach_gains(rows, scenario.comparison);

@@ -1,21 +1,19 @@
 #include "profile_simulation.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <exception>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string_view>
-#include <thread>
 #include <tuple>
 
+#include "all_cores.h"
 #include "baselines/registry.h"
 #include "compared_machines.h"
+#include "interrupt.h"
 #include "progress.h"
 #include "run_simulated.h"
 #include "scenario.h"
@@ -402,29 +400,6 @@ json configuration_json(const ComparedConfiguration& configuration,
           {"mixtures", mixtures}};
 }
 
-// Calls work(i) for i < count on all cores. Throws what the call with the least i threw.
-void on_all_cores(size_t count, const std::function<void(size_t)>& work) {
-  std::atomic<size_t> next{0};
-  std::vector<std::exception_ptr> errors(count);
-  const auto take = [&] {
-    for (size_t i = next++; i < count; i = next++) {
-      try {
-        work(i);
-      } catch (...) {
-        errors[i] = std::current_exception();
-      }
-    }
-  };
-  {
-    std::vector<std::jthread> threads;
-    for (size_t core = 1; core < std::min<size_t>(count, std::thread::hardware_concurrency()); ++core)
-      threads.emplace_back(take);
-    take();
-  }
-  for (const std::exception_ptr& error : errors)
-    if (error) std::rethrow_exception(error);
-}
-
 }  // namespace
 
 json simulate_profiles(const ProfileSimulationOptions& options) {
@@ -453,6 +428,7 @@ json simulate_profiles(const ProfileSimulationOptions& options) {
     lines[i]["shared"] = shared;
     progress.step();
   });
+  check_interrupted();
   result["configurations"] = lines;
   return result;
 }

@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
+#include <future>
 #include <limits>
 #include <numeric>
+#include <thread>
+#include <utility>
 
 #include "baselines/registry.h"
 #include "choices.h"
@@ -475,24 +479,49 @@ SimulatedRun run_simulated(Program program, const Experiment& experiment) {
 
 void simulate_rows(const Scenario& scenario,
                    const std::function<void(SimulatedRun, const Experiment&, const ScheduleChoice&)>& visit,
-                   const std::function<bool(const Experiment&, const ScheduleChoice&)>& finished) {
+                   const FinishedRow& finished) {
   ProgressBar progress("simulating " + scenario.name, scenario.rows());
-  bool any = false;
+  std::vector<std::pair<const Experiment*, const ScheduleChoice*>> rows;
   for (const Experiment& experiment : scenario.experiments)
-    for (const ScheduleChoice& choice : experiment.schedules) {
-      check_interrupted();
-      std::optional<SimulatedRun> run;
-      const bool known = finished && finished(experiment, choice);
-      try {
-        if (!known) run = run_simulated(choice, experiment, scenario.file);
-      } catch (const InputError& error) {
-        if (scenario.invalid == Invalid::refuse) throw;
-        say_left_out(experiment.name, error);
-      }
-      any = any || known || run.has_value();
-      if (run) visit(*std::move(run), experiment, choice);
-      progress.step();
+    for (const ScheduleChoice& choice : experiment.schedules) rows.emplace_back(&experiment, &choice);
+  struct Begun {
+    std::function<void()> known;
+    std::future<SimulatedRun> run;
+  };
+  const auto begin = [&](const std::pair<const Experiment*, const ScheduleChoice*>& row) {
+    const auto& [experiment, choice] = row;
+    Begun begun{finished ? finished(*experiment, *choice) : nullptr, {}};
+    if (!begun.known)
+      begun.run = std::async(std::launch::async, [&scenario, &row] {
+        return run_simulated(*row.second, *row.first, scenario.file);
+      });
+    return begun;
+  };
+  // Twice as many at once as there are cores, which then have work while a long row is waited for; not more
+  // than 16, for their memory.
+  const size_t at_once = 2 * std::clamp(std::thread::hardware_concurrency(), 1U, 8U);
+  std::deque<Begun> begun;
+  bool any = false;
+  for (size_t row = 0; row < rows.size(); ++row) {
+    check_interrupted();
+    while (begun.size() < std::min(at_once, rows.size() - row))
+      begun.push_back(begin(rows[row + begun.size()]));
+    const auto& [experiment, choice] = rows[row];
+    std::optional<SimulatedRun> run;
+    try {
+      if (begun.front().known)
+        begun.front().known();
+      else
+        run = begun.front().run.get();
+      any = true;
+    } catch (const InputError& error) {
+      if (scenario.invalid == Invalid::refuse) throw;
+      say_left_out(experiment->name, error);
     }
+    begun.pop_front();
+    if (run) visit(*std::move(run), *experiment, *choice);
+    progress.step();
+  }
   check_interrupted();
   if (!any)
     throw InputError(scenario.file, "schedules", "refuse all configurations", "correct at least one of them");

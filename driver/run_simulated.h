@@ -79,11 +79,15 @@ SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& exper
 /// that do not affect programs, such as costs (docs/architecture.md, section 5).
 SimulatedRun run_simulated(Program program, const Experiment& experiment);
 
-/// Simulates each schedule of each configuration, shows progress, and calls visit(run, experiment). If the
-/// scenario allows it, it leaves out combinations that the schedule refuses; InputError if nothing is left.
-/// Throws if interrupted. Those for which `finished` returns true need no simulation.
+/// What to do in the turn of a row that an earlier call has finished; empty for others.
+using FinishedRow = std::function<std::function<void()>(const Experiment&, const ScheduleChoice&)>;
+
+/// Simulates each schedule of each configuration on all cores, shows progress, and calls visit(run,
+/// experiment, choice) in their order on this thread. If the scenario allows it, it leaves out combinations
+/// that the schedule refuses; InputError if nothing is left. Throws if interrupted. Rows that are `finished`
+/// are not simulated.
 void simulate_rows(const Scenario& scenario,
                    const std::function<void(SimulatedRun, const Experiment&, const ScheduleChoice&)>& visit,
-                   const std::function<bool(const Experiment&, const ScheduleChoice&)>& finished = {});
+                   const FinishedRow& finished = {});
 
 }  // namespace stp

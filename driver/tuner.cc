@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cmath>
 #include <memory>
+#include <mutex>
 #include <queue>
 #include <set>
-#include <thread>
 
+#include "all_cores.h"
 #include "baselines/registry.h"
 #include "choices.h"
 #include "experiment_memory.h"
@@ -112,7 +112,7 @@ class Search {
         queue_.pop();
       }
       std::vector<PieceResult> made(batch.size());
-      in_parallel(batch.size(), [&](size_t each) { made[each] = work_on(batch[each]); });
+      on_all_cores(batch.size(), [&](size_t each) { made[each] = work_on(batch[each]); });
       check_interrupted();  // after what is finished was noted
       keep_();
       const size_t before = judged();
@@ -127,29 +127,6 @@ class Search {
   }
 
  private:
-  // Runs work(0) to work(count − 1) on all cores, until one throws.
-  static void in_parallel(size_t count, const std::function<void(size_t)>& work) {
-    std::atomic<size_t> next{0};
-    std::exception_ptr failure;
-    std::mutex mutex;
-    const auto loop = [&] {
-      for (size_t each = next++; each < count; each = next++) try {
-          if (interrupted()) return;
-          work(each);
-        } catch (...) {
-          const std::lock_guard lock(mutex);
-          failure = std::current_exception();
-          next = count;
-        }
-    };
-    std::vector<std::thread> threads;
-    for (unsigned core = 1; core < std::max(1U, std::thread::hardware_concurrency()); ++core)
-      threads.emplace_back(loop);
-    loop();
-    for (std::thread& thread : threads) thread.join();
-    if (failure) std::rethrow_exception(failure);
-  }
-
   [[nodiscard]] size_t judged() const {
     const TuneCounts& counts = result_.counts;
     size_t all = counts.simulated + counts.reused + counts.unfit + counts.needless + counts.same;
@@ -247,7 +224,7 @@ std::pair<double, double> ideal(const Experiment& plan) {
 
 void Search::add_families() {
   std::vector<std::pair<double, double>> ideals(space_.plans.size());
-  in_parallel(ideals.size(), [&](size_t plan) { ideals[plan] = ideal(space_.plans[plan]); });
+  on_all_cores(ideals.size(), [&](size_t plan) { ideals[plan] = ideal(space_.plans[plan]); });
   check_interrupted();
   size_t id = 0;
   for (size_t plan = 0; plan < ideals.size(); ++plan) {
