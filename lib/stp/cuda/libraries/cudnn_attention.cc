@@ -210,7 +210,8 @@ class FrontendAttention : public CudnnAttention {
 }  // namespace
 
 std::string lack_of_cudnn_attention() {
-  const char* const wanted = std::getenv("STP_CUDNN");  // NOLINT(concurrency-mt-unsafe): nothing here sets any
+  const char* const wanted =
+      std::getenv("STP_CUDNN");  // NOLINT(concurrency-mt-unsafe): nothing here sets any
   return wanted != nullptr && std::string(wanted) == "0" ? "STP_CUDNN is 0" : load_cudnn();
 }
 
