@@ -54,10 +54,9 @@ class Table(CommandLine):
             self.assertTrue(line.startswith(f"None fits. Nearest is {nearest['schedule']}, "), line)
             self.assertIn(f" {min(total) - gpu:.1f} GB over, with ", line)
             self.assertTrue(line.endswith(" GB of activations."), line)
-        done = self.succeed("simulate", self.write(both), "--set", f"cluster.memory_gb={min(total) + 1}")
-        self.assertNotIn("None fits", done.stdout)
-        recomputed = self.succeed("simulate", self.write(both), "--set", "cluster.memory_gb=1", "--set", "recompute=full").stdout
-        self.assertRegex(recomputed, r"GB of optimizer state\.")
+        self.assertNotIn("None fits", self.succeed("simulate", self.write(both), "--set", f"cluster.memory_gb={min(total) + 1}").stdout)
+        recomputed = self.succeed("simulate", self.write(both), "--set", "cluster.memory_gb=1", "--set", "recompute=full")
+        self.assertRegex(recomputed.stdout, r"GB of optimizer state\.")
 
     def remedies(self, scenario, *arguments):
         """What is said to make a row smaller: GB and throughput by change, in order."""
@@ -417,12 +416,11 @@ class Configurations(CommandLine):
         self.assertGreater(pipeline["step_time_s"], plain["step_time_s"])  # 60 of 132 SMs are away beside fc2
         self.assertLess(row["step_time_s"], pipeline["step_time_s"])
         for schedule, grows in (("1f1b", self.assertGreater), ("1f1b-i", self.assertEqual)):
-            steps = [self.simulated(changed(base, schedules=[schedule], cluster_values={"batched_transfer_us": us}))[0][0]["step_time_s"] for us in (0, 50)]
-            grows(steps[1], steps[0])
+            timed = [changed(base, schedules=[schedule], cluster_values={"batched_transfer_us": us}) for us in (50, 0)]
+            grows(*(self.simulated(one)[0][0]["step_time_s"] for one in timed))
         states = [max(rank["memory_bytes"]["optimizer"] for rank in each["ranks"]) for each in (plain, row)]
         self.assertAlmostEqual(states[0] / states[1], 2)
-        kinds = row["ranks"][0]["memory_bytes"]
-        self.assertEqual(kinds["fixed"], 7e9)
+        self.assertEqual(row["ranks"][0]["memory_bytes"]["fixed"], 7e9)
         self.assertAlmostEqual(row["memory_margin_gb"], 85.5 - max(sum(bytes_ for kind, bytes_ in rank["memory_bytes"].items() if kind != "host")
                                                                    for rank in row["ranks"]) / 1e9)
         # 7 GB are fixed, known to 2 GB.

@@ -166,6 +166,11 @@ bool refused_in_capture(cudaStream_t stream) {
 }
 void push(cudaStream_t stream, std::function<void()> work) { push(stream, FakeStep{std::move(work)}); }
 
+struct Locked {
+  const std::lock_guard<std::mutex> lock{device().mutex};
+  FakeDevice* operator->() const { return &device(); }
+};
+
 }  // namespace
 
 namespace stp::fake_cuda {
@@ -206,38 +211,16 @@ void reset(uint32_t seed) {
   device().watched.clear();
   device().launches_watched = {};
 }
-void hold(bool held) {
-  const std::lock_guard lock(device().mutex);
-  device().held = held;
-}
-void fail_next(const std::string& call, cudaError_t error) {
-  const std::lock_guard lock(device().mutex);
-  device().failing[call] = error;
-}
-void watch(const std::string& call, std::function<void()> look) {
-  const std::lock_guard lock(device().mutex);
-  device().watched[call] = std::move(look);
-}
+void hold(bool held) { Locked()->held = held; }
+void fail_next(const std::string& call, cudaError_t error) { Locked()->failing[call] = error; }
+void watch(const std::string& call, std::function<void()> look) { Locked()->watched[call] = std::move(look); }
 void watch_launches(std::function<void(const void* kernel, cudaStream_t stream)> look) {
-  const std::lock_guard lock(device().mutex);
-  device().launches_watched = std::move(look);
+  Locked()->launches_watched = std::move(look);
 }
-size_t allocated_bytes() {
-  const std::lock_guard lock(device().mutex);
-  return device().allocated;
-}
-size_t pool_bytes() {
-  const std::lock_guard lock(device().mutex);
-  return device().pool;
-}
-void declare_shared(const void* kernel, size_t bytes) {
-  const std::lock_guard lock(device().mutex);
-  device().declared[kernel] = bytes;
-}
-size_t calls(const std::string& name) {
-  const std::lock_guard lock(device().mutex);
-  return device().calls[name];
-}
+size_t allocated_bytes() { return Locked()->allocated; }
+size_t pool_bytes() { return Locked()->pool; }
+void declare_shared(const void* kernel, size_t bytes) { Locked()->declared[kernel] = bytes; }
+size_t calls(const std::string& name) { return Locked()->calls[name]; }
 
 }  // namespace stp::fake_cuda
 

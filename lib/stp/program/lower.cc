@@ -4,12 +4,12 @@
 #include <array>
 #include <map>
 #include <numeric>
-#include <stdexcept>
 #include <utility>
 
 #include "stp/base/error.h"
 #include "stp/program/builder.h"
 #include "stp/program/chain_values.h"
+#include "stp/program/check_lowering.h"
 #include "stp/program/offload.h"
 #include "stp/program/send_waits.h"
 #include "stp/program/step_ops.h"
@@ -478,26 +478,7 @@ Program outline(Schedule schedule, const std::vector<int>& layers_per_stage, con
 }
 
 Program lower(Schedule schedule, const std::vector<int>& layers_per_stage, const Lowering& lowering) {
-  const int stages = schedule.placement.stages();
-  if (static_cast<int>(layers_per_stage.size()) != stages)
-    throw InputError("", "layers_per_chunk",
-                     "has " + std::to_string(layers_per_stage.size()) + " entries, but " + schedule.name +
-                         " has " + std::to_string(schedule.pp()) + " ranks of " +
-                         std::to_string(schedule.chunks()) + " chunk(s)",
-                     "write " + std::to_string(stages) + " entries, one per virtual stage");
-  for (const int layers : layers_per_stage)
-    if (layers < 0 || layers > INT16_MAX)
-      throw InputError("", "layers_per_chunk", std::to_string(layers) + " is out of range",
-                       "write numbers from 0 to " + std::to_string(INT16_MAX));
-  if (lowering.vision_layers > 0 && (stages < 2 || layers_per_stage.front() > 0))
-    throw InputError("", "layers_per_chunk",
-                     stages < 2 ? "has one entry, but the vision encoder is a virtual stage of its own"
-                                : "begins with " + std::to_string(layers_per_stage.front()) +
-                                      ", but the first virtual stage is the vision encoder's",
-                     stages < 2 ? "use more ranks or chunks" : "begin with 0");
-  check_vocabulary(schedule, lowering);
-  if (is_by_times(lowering.braid) && !lowering.order)
-    throw std::logic_error("a braid by times without Lowering::order");
+  check_lowering(schedule, layers_per_stage, lowering);
   return Lowerer(as_it_runs(std::move(schedule), lowering), layers_per_stage, lowering).lower();
 }
 
