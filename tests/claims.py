@@ -2,6 +2,7 @@
 """Pages that scripts/pages writes change with their records, docs/claims.md above all, and the README says what they say."""
 
 import contextlib
+import copy
 import functools
 import importlib.machinery
 import importlib.util
@@ -31,7 +32,22 @@ def load(name):
 SCRIPT = load("pages")
 from stp_plots.judge import claims  # noqa: E402, behind the path that the script sets
 from stp_plots.page import markdown, pages  # noqa: E402, behind the path that the script sets
-from stp_plots.read.records import read_folder  # noqa: E402
+from stp_plots.read import records  # noqa: E402
+
+
+@functools.cache
+def read_kept():
+    return [(one, (KEPT / f"{one.id}.json").read_bytes()) for one in records.read_folder(KEPT)]
+
+
+def read_folder(folder):
+    """The experiments of a folder with the kept summary. To read one takes longest, so those with the kept record are read once."""
+    paths = [pathlib.Path(folder) / f"{one.id}.json" for one, _ in read_kept()]
+    return [copy.copy(one) if path.read_bytes() == kept else records.Experiment(one.line, records.read_json(path), path)
+            for (one, kept), path in zip(read_kept(), paths)]
+
+
+SCRIPT.read_folder = read_folder
 
 
 def write(run, *arguments, page="claims"):

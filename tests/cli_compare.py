@@ -143,12 +143,11 @@ class Compare(CommandLine):
         self.assertEqual(self.read("comparison.json")["kind"], "benchmarks")
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["1.json", "2.json", "comparison.json", "plot.png"])
 
-
     def test_a_python_that_lacks_a_package_or_is_none(self):
         files = [self.write(benchmarks(seed), f"{seed}.json") for seed in (1, 2)]
         bare = self.write('#!/bin/sh\nexec /usr/bin/python3 -S "$@"\n', "bare-python")  # without the packages that are installed
         bare.chmod(0o755)
-        for arguments in (files, ["--profiles", "a800", "h20"]):
+        for arguments in (files, ["--profiles", "a800", "h20", "--scenarios", "llm-h20", "--schedules", "stp"]):
             self.refused(["compare", *arguments], "stp: ", "has no package numpy; install python3-numpy", "Only stp compare and plots need it",
                          variables={"STP_PYTHON": str(bare)})
         self.refused(["compare", *files], "stp: /nowhere: Python 3: cannot be started; set STP_PYTHON", "python3-scipy",
