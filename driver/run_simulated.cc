@@ -362,10 +362,8 @@ double bytes_of_run(const Program& program, const Experiment& experiment) {
   const int states = run.type == DType::bf16 ? 3 : 2;  // two moments, and the master
   const double of_parameter =
       element + state + states * state / (program.strategy.zero ? strategy.replicas() : 1);
-  double bytes = 0;
-  for (const double parameters :
-       parameters_per_rank(job, program.layers_per_stage, program.schedule.placement))
-    bytes += parameters * of_parameter;
+  const auto parameters = parameters_per_rank(job, program.layers_per_stage, program.schedule.placement);
+  double bytes = of_parameter * std::accumulate(parameters.begin(), parameters.end(), 0.0);
   for (const double saved : peak_activation_bytes(
            program, activation_bytes(job, program.layers_per_stage, program.schedule.placement.pipelines())))
     bytes += saved;

@@ -56,5 +56,15 @@ TEST(SharedVocabulary, WithEveryOption) {
                         {2, 0, 1});
 }
 
+// Of these, each rank has a summand of the gradients of the positions and of the last norm's bias.
+TEST(SharedVocabulary, OfOtherModels) {
+  for (const char* schedule : kShared)
+    for (const int tp : {1, 2})
+      for (Variant variant : of_other_models()) {
+        variant.model.tied = false;
+        expect_step({schedule, tp, 1, 3, 4}, DType::f64, variant);
+      }
+}
+
 }  // namespace
 }  // namespace stp

@@ -219,7 +219,7 @@ void UnitRun::lookup_forward() {
                                                    .first = table.shard * table.weight.rows,
                                                    .out = output_});
   if (adds_positions()) {
-    Tensor positions = make(MemoryKind::working, table.columns);
+    Tensor positions = make(MemoryKind::working, table.weight.columns);
     kernels_.issue(stream_, kernel::EmbeddingForward{.tokens = rank_.positions,
                                                      .table = with_role(parameters_, Role::second).weight,
                                                      .first = 0,
