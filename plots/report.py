@@ -17,9 +17,9 @@ import sys
 from pathlib import Path
 
 try:
-    from stp_plots.draw import accuracy, breakdown, closed_forms, figures, headline, host_links, overlap, panels, sensitivity, splits, style, timelines, times
+    from stp_plots.draw import accuracy, breakdown, closed_forms, figures, headline, overlap, panels, sensitivity, splits, style, timelines, times
     from stp_plots.files import ReportError, progress, write_whole
-    from stp_plots.judge import claims
+    from stp_plots.judge import claims, host_links
     from stp_plots.page import html, pages, tables
     from stp_plots.read import records
 except ImportError as error:
@@ -39,7 +39,7 @@ def makers(experiment):
     if experiment.has_published("tp_share"):
         return [figures.tp_share]
     if host_links.groups(experiment):
-        return [host_links.plot, figures.memory, breakdown.breakdown]
+        return [figures.memory, breakdown.breakdown]
     if times.needed(experiment):
         return [times.plot, breakdown.breakdown]
     if panels.needed(experiment):

@@ -12,8 +12,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import report
 from records_for_test import experiment, kept, line, pair, row
-from stp_plots.draw import breakdown, figures, headline, host_links, overlap, panels, style, times
-from stp_plots.judge import measurements
+from stp_plots.draw import breakdown, figures, headline, overlap, panels, style, times
+from stp_plots.judge import host_links, measurements
 from stp_plots.read import records
 
 
@@ -63,9 +63,8 @@ class FigureTest(unittest.TestCase):
                                 name=f"{ratio} {speed}"))  # fmt: skip
         return experiment(rows)
 
-    def test_host_links_are_a_line_a_ratio_and_their_crossovers(self):
+    def test_host_links_have_crossovers_by_ratio(self):
         given = self.links([(0.5, (32, 2, 8)), (1, (8, 64))])
-        self.assertIs(report.makers(given)[0], host_links.plot)
         [links] = host_links.groups(given).values()
         # 3 + 16 / x is 4 at 16 and 5 at 8; 3 + 32 / x is 4 at 32 and 5 at 16.
         for ratio, expected in ((0.5, {"nothing offloaded or recomputed": 16, "mlp recomputed": 8}), (1, {"nothing offloaded or recomputed": 32, "mlp recomputed": 16})):
@@ -73,21 +72,10 @@ class FigureTest(unittest.TestCase):
             self.assertEqual(found.keys(), expected.keys())
             for name, speed in expected.items():
                 self.assertAlmostEqual(found[name], speed)
-        plot = host_links.plot(given, {})
-        [axes] = plot.figure.axes
-        self.assertEqual((axes.get_xlim()[0], axes.get_ylim()[0]), (0, 0))
-        rings = sorted(line.get_xdata()[0] for line in axes.lines if line.get_markersize() == 9)
-        self.assertEqual([round(ring) for ring in rings], [8, 16, 16, 32])
-        levels = {round(line.get_ydata()[0], 3) for line in axes.lines if len(set(line.get_ydata())) == 1 and line.get_linestyle() != "None"}
-        self.assertEqual(levels, {2, 1.6})
-        (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
-        for line in axes.lines:
-            self.assertTrue(all(left <= x <= right for x in line.get_xdata()) and all(low <= y <= high for y in line.get_ydata()))
-        self.assertIn("Offload with ratio 0.5 becomes the faster at 16 GB/s (nothing offloaded or recomputed), 8 GB/s (mlp recomputed).", plot.caption)
 
-    def test_host_links_without_a_crossover_say_so(self):
-        plot = host_links.plot(self.links([(0.5, (2, 4))]), {})
-        self.assertIn("ratio 0.5 crosses none", plot.caption)
+    def test_host_links_may_have_no_crossover(self):
+        [links] = host_links.groups(self.links([(0.5, (2, 4))])).values()
+        self.assertEqual(links.crossovers(0.5), {})
         for rows in (self.links([(0.5, (8,))]), self.links(recompute=()), experiment([row()])):
             self.assertEqual(host_links.groups(rows), {})
 
@@ -115,7 +103,7 @@ class FigureTest(unittest.TestCase):
         """On the figures of the suite's own experiments."""
         by_name = {one.id: one for one in kept()}
         some = [("korthikanti", figures.throughput), ("korthikanti", breakdown.breakdown), ("llm-h20", figures.memory), ("llm-a800", figures.gain),
-                ("fig1", figures.tp_share), ("table11", overlap.plot), ("offload-links", host_links.plot), ("vtrain", times.plot), ("tp-overlap", panels.throughput), ("chunks", panels.memory)]  # fmt: skip
+                ("fig1", figures.tp_share), ("table11", overlap.plot), ("vtrain", times.plot), ("tp-overlap", panels.throughput), ("chunks", panels.memory)]  # fmt: skip
         drawn = [(name, maker.__name__, maker(by_name[name], style.schedule_colours(by_name[name].schedules)).figure) for name, maker in some]
         drawn.append(("all", "headline", headline.plot(kept()).figure))
         for name, maker, figure in drawn:

@@ -10,9 +10,9 @@ import jinja2
 import pandas as pd
 
 from stp_plots import words
-from stp_plots.draw import host_links, splits
+from stp_plots.draw import splits
 from stp_plots.files import ROOT, ReportError
-from stp_plots.judge import claims, measurements, memory, null_model, suggestions
+from stp_plots.judge import claims, host_links, measurements, memory, null_model, suggestions
 from stp_plots.page import markdown
 from stp_plots.read.records import CONFIGURATION, agrees
 
