@@ -86,7 +86,7 @@ class Claims(unittest.TestCase):
         return (self.folder / "claims.md").read_text(encoding="utf-8")
 
     def cells(self, page, claim):
-        """The cells of the claim's row: published, ours, verdict, evidence and reason."""
+        """The cells of the claim's row: published if it counts, ours, verdict, evidence and reason."""
         lines = [line for line in page.splitlines() if line.startswith("| ") and f": {claim}" in line.split(" | ")[0]]
         self.assertEqual(len(lines), 1, claim)
         return lines[0].strip(" |").split(" | ")[1:]
@@ -125,8 +125,9 @@ class Claims(unittest.TestCase):
             pair["from_published_times"].update(together_s=0.01, together_error=0.051)
 
         self.assertIn("does not say why", write(self.changed_run("table11", late, "pairs"), "--out", self.folder))
-        self.assertEqual(self.cells(self.kept(), "GEMM and all-reduce"), ["9.251 and 1.685 ms", "9.240 and 1.683 ms", "fitted",
-                         "Calibrated. By construction: two rates from two experiments"])  # fmt: skip
+        # Claims that are not counted have no column of published figures.
+        self.assertEqual(self.cells(self.kept(), "GEMM and all-reduce"),
+                         ["9.240 and 1.683 ms", "fitted", "Calibrated. By construction: two rates from two experiments"])  # fmt: skip
 
     def test_one_row_that_is_far_off_is_enough_to_miss(self):
         far = iter([1.16])
