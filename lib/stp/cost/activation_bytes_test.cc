@@ -196,8 +196,9 @@ TEST(PeakActivationBytes, OfAnOutlineAreThoseOfItsProgram) {
     const std::vector<int> layers(schedule.placement.stages(), 1);
     std::vector<ActivationBytes> bytes(layers.size());
     const auto number = [&](int most) { return 1.0 + static_cast<int>(random() % most); };
-    for (auto& [until_I, until_W, during_backward, offloaded] : bytes)
-      until_I = 10 + number(50), until_W = number(60), during_backward = number(9), offloaded = number(8);
+    for (auto& [until_I, until_W, during_backward, offloaded, shared_head] : bytes)
+      until_I = 10 + number(50), until_W = number(60), during_backward = number(9), offloaded = number(8),
+      shared_head = 0;
     const Lowering lowering{.braid = each % 3 == 0 ? BraidPolicy::sequential : BraidPolicy::static_merge,
                             .strategy = {.tp = 2,
                                          .tp_overlap = each % 5 == 0 ? TpOverlap::domino : TpOverlap::none,
