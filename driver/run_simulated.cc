@@ -10,6 +10,7 @@
 #include "choices.h"
 #include "experiment_memory.h"
 #include "interrupt.h"
+#include "progress.h"
 #include "stp/cost/balance.h"
 #include "stp/cost/memory.h"
 #include "stp/cost/timed_braid.h"
