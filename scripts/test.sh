@@ -69,9 +69,6 @@ PYTHON
 # Labels of tests that compare many runs, are mostly Python or waiting, install, or need a GPU: once, in the ci stage, is enough.
 once='once|plots|calibration|sensitivity|claims|reference|quality|oracle|golden|package|microbench|scripts|docs|layers|kills|gpu'
 
-# g++ 12 warns, wrongly, of standard headers under sanitizers; the ci stage has warnings as errors. Of undefined behaviour
-# the preset leaves out what the address sanitizer finds where it is used (null, the ends of objects), and the types of
-# objects behind pointers to bases, which nothing here casts unchecked.
 stage_asan() {
   export UBSAN_OPTIONS=print_stacktrace=1 ASAN_OPTIONS=detect_stack_use_after_return=1
   configure asan && build asan && test_preset asan --label-exclude "$once"

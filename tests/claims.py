@@ -34,17 +34,14 @@ from stp_plots.judge import claims  # noqa: E402, behind the path that the scrip
 from stp_plots.page import markdown, pages  # noqa: E402, behind the path that the script sets
 from stp_plots.read import records  # noqa: E402
 
-
-@functools.cache
-def read_kept():
-    return [(one, (KEPT / f"{one.id}.json").read_bytes()) for one in records.read_folder(KEPT)]
+READ_KEPT = [(one, (KEPT / f"{one.id}.json").read_bytes()) for one in records.read_folder(KEPT)]
 
 
 def read_folder(folder):
     """The experiments of a folder with the kept summary. To read one takes longest, so those with the kept record are read once."""
-    paths = [pathlib.Path(folder) / f"{one.id}.json" for one, _ in read_kept()]
+    paths = [pathlib.Path(folder) / f"{one.id}.json" for one, _ in READ_KEPT]
     return [copy.copy(one) if path.read_bytes() == kept else records.Experiment(one.line, records.read_json(path), path)
-            for (one, kept), path in zip(read_kept(), paths)]
+            for (one, kept), path in zip(READ_KEPT, paths)]
 
 
 SCRIPT.read_folder = read_folder
