@@ -17,6 +17,7 @@ mv results/reference/simulated "$fresh/before"
 mv "$fresh/simulated" results/reference/simulated
 "$(python_of release)" scripts/tp_overlap
 "$(python_of release)" scripts/v_search
+"$(python_of release)" scripts/bound_gaps >/dev/null
 scripts/splits --json results/reference/splits.json
 "$(python_of release)" scripts/ablation --json results/reference/ablation.json >/dev/null
 for scenario in llm-a800 llm-h20; do
