@@ -117,6 +117,9 @@ void reproduce_command(const ReproduceOptions& options, const Arguments& argv) {
     check_interrupted();
   } catch (const Interrupted&) {
     folder.publish_interrupted();
+  } catch (const InputError&) {  // found at a row: nothing is left behind
+    kept.remove();
+    throw;
   }
   write_new_file(folder.path() / "summary.json",
                  record_text({{"schema_version", "1.5.0"}, {"experiments", experiments}}));

@@ -55,7 +55,10 @@ void FinishedRows::keep(const Experiment& experiment, const ScheduleChoice& choi
   if (path_.empty()) return;
   std::ofstream file(path_, std::ios::app);
   file << "\n" << json_text(json{{key_of(experiment, choice, others), std::move(row)}}) << std::flush;
-  if (!file) throw std::runtime_error(path_ + ": could not be written completely (is the disk full?)");
+  if (file) return;
+  remove();
+  throw std::runtime_error(path_ +
+                           ": could not be written completely (is the disk full, or file size limited?)");
 }
 
 void FinishedRows::remove() const {

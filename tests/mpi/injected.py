@@ -23,7 +23,7 @@ ENDLESS = changed(TRAINED, run={"steps": 100_000})
 # By kind: what is said besides, with a deadline of one second.
 WORDS = {"kill": r"(?s)^stp: injected", "stall": r"rank \d, .* of \w\d\.\d, .* waits .*: nothing moved for [12] s",
          "nan": r"rank \d, compute, head.F of F1\.1: .*not finite", "alloc": r"rank {rank}, compute, .*{op}.*: out of memory, as injected",
-         "disk": r"\.json: could not be written completely"}  # fmt: skip
+         "disk": r"\.json\.rows: could not be written completely"}  # fmt: skip
 
 
 class Injected(CommandLine):
