@@ -23,6 +23,22 @@ constexpr const char* kProfiles = "profiles";
                    "give each its own \"name\"");
 }
 
+// A value that is uncertain and the same on several machines is one unknown: its ends are those that all
+// allow.
+void share_ends(std::vector<ComparedMachine>& machines) {
+  const std::vector<ComparedMachine> given = machines;
+  for (ComparedMachine& machine : machines)
+    for (UncertainValue& ends : machine.profile.uncertain)
+      for (const ComparedMachine& other : given) {
+        const auto same = std::ranges::find(other.profile.uncertain, ends.name, &UncertainValue::name);
+        if (same == other.profile.uncertain.end() ||
+            other.profile_json->at(ends.name).at("value") != machine.profile_json->at(ends.name).at("value"))
+          continue;
+        ends.from = std::max(ends.from, same->from);
+        ends.to = std::min(ends.to, same->to);
+      }
+}
+
 }  // namespace
 
 std::vector<ComparedMachine> read_machines(const std::vector<std::string>& named,
@@ -43,6 +59,7 @@ std::vector<ComparedMachine> read_machines(const std::vector<std::string>& named
   }
   if (machines.size() < 2)
     throw InputError("", "--profiles", "need at least two machines", "name two or more");
+  share_ends(machines);
   return machines;
 }
 

@@ -140,12 +140,12 @@ class CompareProfiles(CommandLine):
         a800, h20 = ({one["value"]: (round(one["from"], 9), round(one["to"], 9)) for one in machine["uncertain"]}
                      for machine in self.comparison["machines"])
         self.assertEqual(a800, {
-            "elementwise_factor": (0.5, 3),  # a range
+            "elementwise_factor": (0.847, 3),  # 0.5 to 3, as far as h20 allows what it has in common
             "host_to_device_gb_per_s": (21.04, 32.875), "device_to_host_gb_per_s": (5.04, 7.875),  # 26.3 and 6.3, times and by 1.25
             "kernel_overhead_us": (1, 4), "host_launch_us": (4, 16), "p2p_within_node_latency_us": (5, 20),
             "p2p_between_nodes_latency_us": (10, 40)})
         self.assertEqual(h20["contention_compute"], (0.664, 1))  # no share is above 1
-        self.assertEqual(h20["elementwise_factor"], (0.847, 3.388))  # "as fitted on A800"
+        self.assertEqual(h20["elementwise_factor"], (0.847, 3))  # "as fitted on A800", up to 3.388 by its own
 
     def test_assumed_and_fitted_values_are_counted(self):
         a800, _ = self.comparison["machines"]
