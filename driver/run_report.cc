@@ -130,7 +130,7 @@ void RunReport::add(const json& line, const Experiment& experiment, const Schedu
   lines_.push_back(line.at("cells"));
   if (line.contains("differs")) {
     ++compared_;
-    if (line.at("differs") != "") broken_.push_back(line.at("differs"));
+    if (const std::string differs = line.at("differs"); !differs.empty()) broken_.push_back(differs);
   }
   if (!line.contains("error")) return;
   if (line.at("disturbed"))
