@@ -472,10 +472,14 @@ def counts(evaluated):
 
     def parts(some):
         verdicts = [one.verdict for one in some]
-        return ", ".join(f"{verdicts.count(kind)} {word}" for kind, word in said.items() if kind in verdicts or kind == HOLDS)
+        return ", ".join(f"{verdicts.count(kind)} {word}" for kind, word in said.items() if kind in verdicts or kind in (HOLDS, CONTRADICTED))
 
-    strength = ", ".join(f"{kind} {evidence.count(kind)}" for kind in EVIDENCE if kind in evidence)
-    text = f"Of {words.count(len(own), 'claim')} of the paper {parts(own)}. Evidence of those that hold: {strength or 'none'}."
+    def strength(kind):
+        null_too = sum(one.null_too for one in own if one.verdict == HOLDS and one.evidence == kind != NULL_TOO)
+        return f"{kind} {evidence.count(kind)}" + (f" ({null_too} of them {NULL_TOO})" if null_too else "")
+
+    strengths = ", ".join(strength(kind) for kind in EVIDENCE if kind in evidence)
+    text = f"Of {words.count(len(own), 'claim')} of the paper {parts(own)}. Evidence of those that hold: {strengths or 'none'}."
     fresh = [one for one in own if one.scenario and not one.settled and one.evidence not in (CALIBRATED, COUNTED)]
     if not fresh:
         return text
