@@ -29,9 +29,15 @@ void TrainingCheckpoints::check_folders() const {
   if (options_.save.empty()) return;
   std::error_code ignored;
   std::filesystem::create_directories(options_.save, ignored);
-  for (int step = 1; step <= steps_; ++step)
-    if (saves_after(step))
-      OutputFolder(folder_after(progress_.updates + step), OutputFolder::Taken::refuse, "--save");
+  // The first says whether folders can be made; each further one is made only to be refused.
+  bool any = false;
+  for (int step = 1; step <= steps_; ++step) {
+    if (!saves_after(step)) continue;
+    const std::filesystem::path folder = folder_after(progress_.updates + step);
+    if (!any || std::filesystem::exists(folder, ignored))
+      OutputFolder(folder, OutputFolder::Taken::refuse, "--save");
+    any = true;
+  }
 }
 
 void TrainingCheckpoints::step_done(Trainer& trainer, int samples, bool root) {
