@@ -33,14 +33,14 @@ RankResult::Memory memory_of(const Experiment& experiment, const Job& job, const
 
 }  // namespace
 
-Job job_of(const Experiment& experiment, const Schedule& schedule) {
+Job job_of(const Experiment& experiment, const Program& program) {
   Job job = job_of(experiment);
-  job.shape.shares_vocabulary = vocabulary_of(schedule) != Vocabulary::whole;
+  job.shape.shares_vocabulary = program.vocabulary != Vocabulary::whole;
   return job;
 }
 
 Fits fits_into_memory(const Experiment& experiment, const Placement& placement, const Program& order) {
-  return [&experiment, &placement, &order, job = job_of(experiment, order.schedule)](
+  return [&experiment, &placement, &order, job = job_of(experiment, order)](
              int rank, const std::vector<int>& of_chunks) {
     std::vector<int> layers(placement.stages(), 0);
     for (int chunk = 0; chunk < placement.chunks(); ++chunk)
@@ -54,7 +54,7 @@ Fits fits_into_memory(const Experiment& experiment, const Placement& placement, 
 }
 
 std::vector<RankResult::Memory> memory_by_rank(const Experiment& experiment, const Program& program) {
-  const Job job = job_of(experiment, program.schedule);
+  const Job job = job_of(experiment, program);
   const Placement& placement = program.schedule.placement;
   const std::vector<ActivationBytes> by_stage =
       activation_bytes(job, program.layers_per_stage, placement.pipelines());
@@ -72,9 +72,9 @@ std::vector<RankResult::Memory> memory_by_rank(const Experiment& experiment, con
 
 double peak_bytes(const Program& program, const Experiment& experiment) {
   if (!experiment.hardware) return 0;
-  return std::ranges::max(peak_activation_bytes(
-      program, activation_bytes(job_of(experiment, program.schedule), program.layers_per_stage),
-      experiment.microbatch_costs));
+  return std::ranges::max(
+      peak_activation_bytes(program, activation_bytes(job_of(experiment, program), program.layers_per_stage),
+                            experiment.microbatch_costs));
 }
 
 Fit fit_of(const HardwareProfile& profile, double margin_gb) {
@@ -84,7 +84,7 @@ Fit fit_of(const HardwareProfile& profile, double margin_gb) {
 }
 
 double peak_gb_without_recompute(const Program& program, const Experiment& experiment) {
-  Job job = job_of(experiment, program.schedule);
+  Job job = job_of(experiment, program);
   job.shape.strategy.recompute = {};
   const auto peaks = peak_activation_bytes(
       program, activation_bytes(job, program.layers_per_stage, program.schedule.placement.pipelines()),

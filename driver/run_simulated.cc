@@ -80,9 +80,8 @@ Lowering lowering_of(const Experiment& experiment) {
 CostTable base_cost_table(const Experiment& experiment, const Program& program) {
   if (!experiment.hardware) return *experiment.unit_costs;
   const HardwareProfile& profile = experiment.hardware->profile;
-  CostTable table =
-      hardware_cost_table(job_of(experiment, program.schedule), profile, program.layers_per_stage,
-                          program.schedule.placement, program.first_buckets);
+  CostTable table = hardware_cost_table(job_of(experiment, program), profile, program.layers_per_stage,
+                                        program.schedule.placement, program.first_buckets);
   if (is_batched(experiment.release, program.schedule.chunks()))
     for (double* transfer :
          {&table.transfer_within_node, &table.transfer_between_nodes, &table.transfer_beside_another})
@@ -132,7 +131,7 @@ std::vector<int> balanced_layers(const Schedule& schedule, const Experiment& exp
   if (first > 0) any_size.front() = 0;
   const Program order = lower(schedule, any_size, lowering);
   CostTable table = base_cost_table(experiment, order);
-  if (order.vocabulary() != Vocabulary::whole)  // no stage has more of the head than another
+  if (order.vocabulary != Vocabulary::whole)  // no stage has more of the head than another
     for (const Unit unit : {Unit::head, Unit::embedding}) table.unit[static_cast<size_t>(unit)] = {};
   SplitCosts costs = split_costs(table, lowering, placement.stages());
   costs.layer_factors = experiment.layer_costs;
@@ -358,7 +357,7 @@ double bytes_of_run(const Program& program, const Experiment& experiment) {
   const auto element = static_cast<double>(bytes_of(run.type)),
              state = static_cast<double>(bytes_of(statistics_type(run.type)));
   job.shape.element_bytes = static_cast<int>(element);
-  job.shape.shares_vocabulary = program.vocabulary() != Vocabulary::whole;
+  job.shape.shares_vocabulary = program.vocabulary != Vocabulary::whole;
   job.model.variant.tied = false;                      // a rank with both ends has two copies
   const int states = run.type == DType::bf16 ? 3 : 2;  // two moments, and the master
   const double of_parameter =
@@ -380,7 +379,7 @@ StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& expe
   Job job = job_of(experiment, run, Implementation::suite);
   job.shape.element_bytes = static_cast<int>(bytes_of(run.type));
   const Program program = program_for(choice, experiment, file);
-  job.shape.shares_vocabulary = program.vocabulary() != Vocabulary::whole;
+  job.shape.shares_vocabulary = program.vocabulary != Vocabulary::whole;
   const CostTable table = hardware_cost_table(job, profile, program.layers_per_stage,
                                               program.schedule.placement, program.first_buckets);
   const int replicas = experiment.strategy.tp * experiment.strategy.replicas();
@@ -418,7 +417,7 @@ std::function<double(const Schedule&)> order_timer(const Experiment& experiment,
 
 double step_bound_of(const Experiment& experiment, const Program& program, const CostTable& table,
                      int activation_limit) {
-  if (program.vocabulary() != Vocabulary::whole) return 0;  // no stage has the head
+  if (program.vocabulary != Vocabulary::whole) return 0;  // no stage has the head
   return step_bound(program.schedule.placement, experiment.microbatches, program.layers_per_stage,
                     lowering_of(experiment), table, contention_of(experiment), activation_limit);
 }
@@ -440,7 +439,8 @@ SimulatedRun run_simulated(Program program, const Experiment& experiment) {
   SimulatedRun run{std::move(program), {}, {}};
   const CostTable table = cost_table_of(experiment, run.program);
   begin_phase(run.program.schedule.name + ": simulating " + std::to_string(run.program.ops.size()) + " ops");
-  run.timeline = timeline_of(run.program, op_seconds(run.program, table), contention_of(experiment));
+  const std::vector<double> seconds = op_seconds(run.program, table);
+  run.timeline = timeline_of(run.program, seconds, contention_of(experiment));
 
   begin_phase(run.program.schedule.name + ": counting memory");
   Result& result = run.result;
@@ -452,7 +452,7 @@ SimulatedRun run_simulated(Program program, const Experiment& experiment) {
   result.tp_communication_share = tp_communication_share(table);
   if (const double bound = step_bound_of(experiment, run.program, table); bound > 0)
     result.lower_bound_s = bound;
-  result.offload_ratio_bound = offload_ratio_bound(run.program, table);
+  result.offload_ratio_bound = offload_ratio_bound(run.program, table, seconds);
   if (experiment.hardware) {
     const auto& hardware = *experiment.hardware;
     if (const auto needed = result.peak_total_gb()) {

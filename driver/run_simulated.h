@@ -46,8 +46,8 @@ StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& expe
 
 /// The cost model's input for an experiment with hardware.
 Job job_of(const Experiment& experiment);
-/// The same for a schedule, whose ranks may share the vocabulary.
-Job job_of(const Experiment& experiment, const Schedule& schedule);
+/// The same for a Program, whose ranks may share the vocabulary.
+Job job_of(const Experiment& experiment, const Program& program);
 
 /// The lowering of a schedule, with the order of braids by times, which needs the costs of a Program.
 Lowering lowering_for(const Experiment& experiment, const Schedule& schedule, const std::vector<int>& layers);

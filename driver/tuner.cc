@@ -1,7 +1,6 @@
 #include "tuner.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <memory>
 #include <mutex>
@@ -69,12 +68,7 @@ Traits traits_of(const Schedule& schedule) {
 }
 
 Tuned tuned_of(const Experiment& experiment, const Schedule& schedule, const Piece& piece) {
-  Tuned tuned{.id = piece.id,
-              .experiment = experiment,
-              .outcome = {},
-              .bound_s = piece.bound_s,
-              .fit = piece.fit,
-              .complicated = {}};
+  Tuned tuned{.id = piece.id, .experiment = experiment, .bound_s = piece.bound_s, .fit = piece.fit};
   const Strategy& strategy = experiment.strategy;
   const auto [braids, splits] = traits_of(schedule);
   const auto [least, most] = std::ranges::minmax(piece.layers);
@@ -164,13 +158,24 @@ class Search {
     Experiment one = space_.experiment(plan, variants_.at(plan.strategy.pp)[piece.variant],
                                        space_.savers[std::max(0, piece.saver)]);
     one.layers_per_chunk = piece.layers;
-    // In tenths of a forward, so that alike configurations share an order, whose search is long.
-    if (piece.saver >= 0 && find_generator(one.schedules.front().name).cost_aware && !one.schedule_costs) {
-      PassCosts costs = costs_for_generator(one, one.chunks);
-      const auto rounded = [F = costs.F](double cost) { return std::round(10 * cost / F) / 10; };
-      one.schedule_costs = PassCosts{1, rounded(costs.I), rounded(costs.W), rounded(costs.p2p)};
-    }
+    if (piece.saver >= 0 && find_generator(one.schedules.front().name).cost_aware && !one.schedule_costs)
+      one.schedule_costs = rounded_costs(one, piece);
     return one;
+  }
+  // For generators: in tenths of a forward, so that alike configurations share an order, whose search is
+  // long.
+  [[nodiscard]] PassCosts rounded_costs(const Experiment& experiment, const Piece& piece) const {
+    const Recompute& recompute = experiment.strategy.recompute;
+    const auto first_alike = std::ranges::find(space_.savers, recompute, &Saver::recompute);
+    const std::tuple key{piece.plan, experiment.chunks, first_alike - space_.savers.begin()};
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto found = costs_.find(key); found != costs_.end()) return found->second;
+    }
+    const PassCosts costs = costs_for_generator(experiment, experiment.chunks);
+    const auto rounded = [&](double cost) { return std::round(10 * cost / costs.F) / 10; };
+    const std::lock_guard lock(mutex_);
+    return costs_[key] = {1, rounded(costs.I), rounded(costs.W), rounded(costs.p2p)};
   }
 
   const TuneSpace& space_;
@@ -185,7 +190,8 @@ class Search {
   std::vector<Tuned> tuned_;
   TuneResult result_;
   std::optional<Piece> nearest_plan_;
-  std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;                                                    // of what follows
+  mutable std::map<std::tuple<size_t, int, std::ptrdiff_t>, PassCosts> costs_;  // rounded_costs()
   std::map<std::string, std::shared_ptr<const Schedule>> schedules_;
   size_t kept_blocks_ = 0;
   std::map<std::tuple<size_t, std::string, int, LayerSplit>, Placed> placed_;  // by plan and placement
@@ -332,6 +338,9 @@ double margin_gb(const Experiment& experiment, const Program& program) {
 PieceResult Search::expand(const Piece& family) {
   PieceResult made;
   std::vector<Saver> enough;  // those that fit
+  std::optional<Program> program;
+  std::shared_ptr<const Schedule> outlined;          // what `program` has, which most savers share
+  std::vector<std::pair<Recompute, double>> bounds;  // copies change none
   for (int saver = 0; saver < static_cast<int>(space_.savers.size()); ++saver) {
     const Saver& one = space_.savers[saver];
     if (!exhaustive_ && std::ranges::any_of(enough, [&](const Saver& other) { return one.covers(other); })) {
@@ -348,17 +357,29 @@ PieceResult Search::expand(const Piece& family) {
       plain.braid = BraidPolicy::static_merge;
       const Lowering lowering = lowering_for(plain, *schedule, member.layers);
       const bool has_empty_blocks = one.offload > 0 && std::ranges::min(member.layers) == 0;
-      const Program program = (has_empty_blocks ? lower : outline)(*schedule, member.layers, lowering);
-      member.margin_gb = margin_gb(experiment, program);
+      if (has_empty_blocks) {
+        program = lower(*schedule, member.layers, lowering);
+        outlined = nullptr;
+      } else {
+        if (outlined != schedule) program = outline(*schedule, member.layers, lowering);
+        outlined = schedule;
+        program->strategy = lowering.strategy;
+      }
+      member.margin_gb = margin_gb(experiment, *program);
       member.fit = fit_of(experiment.hardware->profile, member.margin_gb);
       if (member.fit == Fit::yes) enough.push_back(one);
       if (member.fit == Fit::no && !exhaustive_) {
         made.unfit.push_back(std::move(member));
         continue;
       }
-      const CostTable table = bounding_table(experiment, program);
-      member.bound_s = std::max({family.bound_s, step_bound_of(plain, program, table),
-                                 OrderBound(lowering, table)(*schedule, member.layers)});
+      auto bound = std::ranges::find(bounds, one.recompute, &std::pair<Recompute, double>::first);
+      if (bound == bounds.end()) {
+        const CostTable table = bounding_table(experiment, *program);
+        bound = bounds.insert(
+            bound, {one.recompute, std::max({family.bound_s, step_bound_of(plain, *program, table),
+                                             OrderBound(lowering, table)(*schedule, member.layers)})});
+      }
+      member.bound_s = bound->second;
       made.members.push_back(std::move(member));
     } catch (const InputError& error) {
       ++made.refused[reason_of(error)];
@@ -377,11 +398,9 @@ PieceResult Search::simulate_piece(const Piece& piece) {
     const std::string name = tuned.name();
     {
       const std::lock_guard lock(mutex_);
-      if (const auto found = finished_.find(name); found != finished_.end()) {
-        const auto& kept = found->second;
-        outcome = {kept[0], kept[1], kept[2], kept[3], kept[4], kept[5], kept[6], kept[7]};
-        made.reused = true;
-      }
+      const auto found = finished_.find(name);
+      made.reused = found != finished_.end();
+      if (made.reused) outcome = found->second;
     }
     if (!made.reused) {
       // The one place where a step is simulated.
@@ -399,9 +418,7 @@ PieceResult Search::simulate_piece(const Piece& piece) {
                  busiest.pp_bubble_s / result.step_time_s(),
                  result.lower_bound_s.value_or(0)};
       const std::lock_guard lock(mutex_);
-      finished_[name] = {
-          outcome.step_s,    outcome.tokens_per_s_per_gpu, outcome.mfu,      outcome.peak_gb,
-          outcome.margin_gb, outcome.exposed_share,        outcome.pp_share, outcome.lower_bound_s};
+      finished_[name] = outcome;
     }
     tuned.fit = fit_of(experiment.hardware->profile, outcome.margin_gb);
     made.tuned = std::move(tuned);

@@ -17,15 +17,17 @@ struct StepOutcome {
   double exposed_share, pp_share;  // of the busiest rank's step: its own communication, the pipeline's bubble
   double lower_bound_s;            // of every order (lib/stp/cost/step_bound.h)
 };
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StepOutcome, step_s, tokens_per_s_per_gpu, mfu, peak_gb, margin_gb,
+                                   exposed_share, pp_share, lower_bound_s)
 
 /// A configuration that fits.
 struct Tuned {
   size_t id;              // its place in the space
   Experiment experiment;  // with its one schedule and its layers
-  StepOutcome outcome;
+  StepOutcome outcome{};
   double bound_s;  // below every order's step
   Fit fit;
-  std::vector<std::string> complicated;  // what makes it less simple, in words
+  std::vector<std::string> complicated{};  // what makes it less simple, in words
 
   [[nodiscard]] const ScheduleChoice& choice() const { return experiment.schedules.front(); }
   /// "stp, tp 4 pp 8 dp 2 …"
@@ -48,7 +50,7 @@ struct TuneResult {
 };
 
 /// Finished configurations of an interrupted search, by their names.
-using Finished = std::map<std::string, std::array<double, 8>>;
+using Finished = std::map<std::string, StepOutcome>;
 
 /// Searches. `band`: the share within which steps count as equal. Throws Interrupted. `finished` has what was
 /// simulated; another search with it goes on from there, with the same result, also if it is copied whenever

@@ -292,9 +292,9 @@ std::optional<double> tp_communication_share(const CostTable& table) {
   return communication / (compute + communication);
 }
 
-std::optional<double> offload_ratio_bound(const Program& program, const CostTable& table) {
-  if (program.strategy.offload_chunks > 0) return std::nullopt;
-  const std::vector<double> seconds = op_seconds(program, table);
+std::optional<double> offload_ratio_bound(const Program& program, const CostTable& table,
+                                          const std::vector<double>& seconds) {
+  if (program.strategy.offload == 0 || program.strategy.offload_chunks > 0) return std::nullopt;
   std::optional<double> bound;
   for (int rank = 0; rank < program.schedule.pp(); ++rank) {
     const std::vector<Block>& blocks = program.schedule.ranks[rank];

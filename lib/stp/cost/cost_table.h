@@ -131,7 +131,8 @@ std::optional<double> tp_communication_share(const CostTable& table);
 /// block, as in the warm-up, and nothing delays the copy; the least over all such copies. If the Program's
 /// copies are within this bound, so is its own ratio. None if there is no such copy, or copies
 /// are planned.
-std::optional<double> offload_ratio_bound(const Program& program, const CostTable& table);
+std::optional<double> offload_ratio_bound(const Program& program, const CostTable& table,
+                                          const std::vector<double>& seconds);
 
 /// The costs for a cost-aware generator: the passes of one chunk of `layers` layers, alone, with exposed
 /// collectives and exchanges, and one transfer. `lowering`: that of the Program, if something divides its

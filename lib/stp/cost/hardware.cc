@@ -425,15 +425,15 @@ void add_reductions(const Job& job, const HardwareProfile& profile, const Groups
 
 void add_host_copies(const Job& job, const HardwareProfile& profile, const std::vector<int>& layers_per_stage,
                      CostTable& table) {
-  for (const int layers : layers_per_stage) {
-    const auto bytes_of = [&](double ratio) {
-      return offloaded_bytes(job.model, job.shape, job.implementation, layers, ratio);
-    };
-    const double copied = bytes_of(job.strategy().offload);
-    table.offload.push_back(copied / profile.device_to_host_bytes_per_s);
-    table.offload_of_all.push_back(bytes_of(1) / profile.device_to_host_bytes_per_s);
-    table.reload.push_back(copied / profile.host_to_device_bytes_per_s);
-  }
+  if (job.strategy().offload == 0) return;
+  const auto seconds = [&](double ratio, double bytes_per_s) {
+    auto by_stage = offloaded_bytes(job.model, job.shape, job.implementation, layers_per_stage, ratio);
+    for (double& each : by_stage) each /= bytes_per_s;
+    return by_stage;
+  };
+  table.offload = seconds(job.strategy().offload, profile.device_to_host_bytes_per_s);
+  table.offload_of_all = seconds(1, profile.device_to_host_bytes_per_s);
+  table.reload = seconds(job.strategy().offload, profile.host_to_device_bytes_per_s);
 }
 
 // The slowest of `gpus` sets the pace: lowers the rates of compute by the expected largest of as many normal

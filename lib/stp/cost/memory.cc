@@ -112,6 +112,9 @@ std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<
   const Recompute& again = job.strategy().recompute;
   const double input =
       hidden_bytes(job.model, job.shape) / (job.strategy().sequence_parallel ? job.strategy().tp : 1);
+  std::vector<double> offloaded(layers_per_stage.size(), 0);
+  if (const double ratio = job.strategy().offload; ratio > 0)
+    offloaded = offloaded_bytes(job.model, job.shape, job.implementation, layers_per_stage, ratio);
   std::vector<ActivationBytes> stages;
   for (const int layers : layers_per_stage) {
     // Where only a chunk's first layers are recomputed, the others' tensors are free by then.
@@ -119,12 +122,8 @@ std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<
     const double recomputed = !again.layer      ? std::max(attn.during_backward, mlp.during_backward)
                               : whole == layers ? layer
                                                 : 0;
-    const double offloaded =
-        job.strategy().offload > 0
-            ? offloaded_bytes(job.model, job.shape, job.implementation, layers, job.strategy().offload)
-            : 0;
     stages.push_back({whole * input + (layers - whole) * layer, layers * (attn.until_W + mlp.until_W),
-                      layers > 0 ? recomputed : 0, offloaded});
+                      layers > 0 ? recomputed : 0, offloaded[stages.size()]});
   }
   const size_t depth = stages.size() / pipelines;
   for (ActivationBytes& stage : stages)

@@ -14,7 +14,7 @@ ProgramBuilder::ProgramBuilder(Program begun) : program(std::move(begun)) {
   }
   streams_.resize(ranks);
   const size_t shared =
-      program.vocabulary() == Vocabulary::whole ? 0 : 3 * size_t(ranks + 1) * program.schedule.microbatches;
+      program.vocabulary == Vocabulary::whole ? 0 : 3 * size_t(ranks + 1) * program.schedule.microbatches;
   outputs_.assign(chains() + 2 + 2 * static_cast<size_t>(ranks) + shared, {kNothing, kNothing});
 }
 

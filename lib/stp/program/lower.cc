@@ -26,7 +26,7 @@ Program begun(Schedule schedule, const std::vector<int>& layers_per_stage, const
   program.strategy.zero = lowering.data_parallel && lowering.strategy.zero;
   program.vision_layers = lowering.vision_layers;
   const bool whole = (lowering.one_bucket_of_several_chunks && program.schedule.chunks() > 1) ||
-                     program.vocabulary() != Vocabulary::whole;
+                     program.vocabulary != Vocabulary::whole;
   if (lowering.data_parallel && !whole)
     program.first_buckets = fill_buckets(
         units_of_chunk(layers_per_stage.front(),

@@ -119,6 +119,7 @@ using OpId = uint32_t;
 
 struct Program {
   Schedule schedule;
+  Vocabulary vocabulary = vocabulary_of(schedule);  // whether all ranks share the head and the embedding
   std::vector<int> layers_per_stage;
   Strategy strategy;                  // `zero` only where gradients are reduced
   int vision_layers = 0;              // layers of the vision encoder on the first virtual stage
@@ -131,10 +132,8 @@ struct Program {
   std::vector<OpId> depends_begin;  // ops + 1 entries into `depends`
   std::vector<OpId> depends;        // dependencies besides the op before it on its stream
 
-  /// Whether all ranks share the head and the embedding.
-  [[nodiscard]] Vocabulary vocabulary() const { return vocabulary_of(schedule); }
   /// How many pipeline ranks share the head and the embedding; 1: each is whole.
-  [[nodiscard]] int vocabulary_ranks() const { return vocabulary() == Vocabulary::whole ? 1 : schedule.pp(); }
+  [[nodiscard]] int vocabulary_ranks() const { return vocabulary == Vocabulary::whole ? 1 : schedule.pp(); }
   /// Whether a virtual stage's chunk has the embedding, or the head; chunk 0 of each rank that shares them.
   [[nodiscard]] bool has_embedding(int stage) const {
     return has_end(stage, schedule.placement.is_first(stage));
@@ -168,7 +167,7 @@ struct Program {
 
  private:
   [[nodiscard]] bool has_end(int stage, bool is_end) const {
-    return vocabulary() == Vocabulary::whole ? is_end : schedule.placement.chunk_of(stage) == 0;
+    return vocabulary == Vocabulary::whole ? is_end : schedule.placement.chunk_of(stage) == 0;
   }
 };
 

@@ -38,7 +38,7 @@ class VocabularyOps {
   OpId add(OpKind kind, const Action& action, ValueId value);
 
   ProgramBuilder& b_;
-  const Vocabulary vocabulary_ = b_.program.vocabulary();
+  const Vocabulary vocabulary_ = b_.program.vocabulary;
   std::set<std::pair<Pass, int>> added_;  // sums, by pass and microbatch
 };
 

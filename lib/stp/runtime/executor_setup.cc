@@ -191,7 +191,7 @@ void Executor::make_groups() {
 void Executor::make_vocabulary_groups() {
   const Program& program = plan_.program;
   vocabulary_groups_.resize(program.streams.size());
-  if (program.vocabulary() == Vocabulary::whole) return;
+  if (program.vocabulary == Vocabulary::whole) return;
   const int per_stage = training_.grid.size() / training_.grid.pp;
   for (int i = 0; i < per_stage; ++i) {
     const std::vector<int> members = training_.grid.pipeline_group(i);
