@@ -29,7 +29,7 @@ namespace {
 constexpr double kUnlimited = std::numeric_limits<double>::max();
 
 struct Problem {
-  int p, m, limit;
+  int p, m, limit;  // of memory, the same for each rank; limits of idle time are IdleLimits
   PassCosts costs;
   // Most W that a rank may have deferred while it holds its largest number of open forwards.
   int spare = std::numeric_limits<int>::max();
@@ -112,7 +112,7 @@ class MemoryScheduler {
 
   double choose(int r, double now) {
     const auto& done = state_.done(r);
-    const ByChunk open{done[kF0] - done[kI0], done[kF1] - done[kI1]};
+    const ByChunk open{done[kF0] - done[kI0], done[kF1] - done[kI1]};  // alive once deferred W have run
     const auto ready = [&](Step step) {
       return state_.arrival(r, step) <= now + problem_.epsilon() && fits(step, open);
     };

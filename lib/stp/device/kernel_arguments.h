@@ -1,6 +1,5 @@
 // The kernels of the model's units. Each is a struct of its arguments with its name, the type X of the call,
-// and a check; kernels.h gives it to a stream. A new kernel is a struct here, an entry in kernel::All, and a
-// function run() in each backend.
+// and a check; kernels.h gives it to a stream. What a new kernel needs: CONTRIBUTING.md.
 //
 // Matrices are row-major; rows are T tokens (batch · seq, samples one after the other). A wrong shape or
 // type, or released memory, is a std::logic_error at the call, which names kernel and tensor. Weight-gradient
@@ -347,9 +346,8 @@ struct SwigluBackward {
   }
 };
 
-/// Of each element alone. `gelu`: x · Φ(x), Φ the normal distribution. `gelu_tanh`: its approximation x/2 ·
-/// (1
-/// + tanh(√(2/π) · (x + 0.044715 x³))) (Hendrycks and Gimpel, arXiv 1606.08415). `squared_relu`: max(x, 0)².
+/// Of each element alone. `squared_relu`: max(x, 0)². `gelu`: x · Φ(x), Φ the normal distribution.
+/// `gelu_tanh`: its approximation x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³))) (arXiv 1606.08415).
 enum class Pointwise : uint8_t { gelu, gelu_tanh, squared_relu };
 
 /// out = function(x)

@@ -1,5 +1,5 @@
-// The passes of the paper's units (section 3), as kernels on one rank's streams. A unit saves exactly the
-// tensors that lib/stp/model/work.h declares for `suite`.
+// What passes of the paper's units (section 3) share, as kernels on one rank's streams; unit_run.h runs them.
+// A unit saves exactly the tensors that lib/stp/model/work.h declares for `suite`.
 //
 // The residual is added before the all-reduce, one t-th on each of t ranks (equations 1 and 2): a forward
 // computes Attn(LN(X)) + X/t, and the sum over the group is the unit's output. The backward is similar: the

@@ -9,7 +9,7 @@ namespace stp {
 
 namespace {
 
-void check_costs(const Generator& generator, const GeneratorRequest& request) {
+void check_costs_and_limit(const Generator& generator, const GeneratorRequest& request) {
   constexpr double kMost = 1e100;  // whose sums are finite
   const PassCosts& costs = request.costs;
   for (const double cost : {costs.F, costs.I, costs.W, costs.p2p})
@@ -34,7 +34,7 @@ Schedule make_schedule(const Generator& generator, GeneratorRequest request) {
                      std::string(generator.name) + " has " + std::to_string(generator.chunks) +
                          " chunk(s) a rank, not " + std::to_string(request.chunks),
                      "set it to " + std::to_string(generator.chunks));
-  if (generator.cost_aware) check_costs(generator, request);
+  if (generator.cost_aware) check_costs_and_limit(generator, request);
   Schedule schedule = generator.make(request);
   try {
     validate(schedule);

@@ -14,8 +14,9 @@ struct GeneratorRequest {
   int microbatches = 1;
   int chunks = 0;   // 0: the generator's own number
   PassCosts costs;  // read by cost-aware generators only
-  int memory_limit =
-      0;  // maximum of activations alive on a rank, in (chunk, microbatch) pairs; 0: the generator's own
+  /// Most activations alive on a rank, in (chunk, microbatch) pairs held until W; 0: the generator's own. Not
+  /// BackendOptions::memory_limit, which is in bytes.
+  int memory_limit = 0;
   /// The part of an activation that stays from its I to its W; read by zb-auto, zb-1p and zb-2p only.
   double kept_for_W = 1;
 };
