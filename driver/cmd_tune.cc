@@ -73,9 +73,10 @@ void tune_command(const TuneOptions& options, const Arguments& argv) {
   if (options.band >= 0 && !(options.band <= 100))
     throw InputError("", "--band", "is not from 0 to 100", "write a number of per cent");
   const TuneSpace space(options);
-  const std::string cluster = space.plans.front().hardware->cluster_data.name;
-  const ErrorBand band =
-      options.band >= 0 ? ErrorBand{options.band / 100, "The band is that of --band"} : error_band(cluster);
+  const NamedData& profile = space.plans.front().hardware->cluster_data;
+  say_overridden(*profile.content, profile.path);
+  const ErrorBand band = options.band >= 0 ? ErrorBand{options.band / 100, "The band is that of --band"}
+                                           : error_band(profile.name);
   OutputFolder folder(options.out.empty() ? new_run_folder("tune-") : fs::path(options.out));
   Kept kept(folder.target().string() + "-interrupted", question_of(space));
   std::optional<TuneResult> result;

@@ -25,6 +25,14 @@ constexpr const char* kProfiles = "profiles";
 
 // A value that is uncertain and the same on several machines is one unknown: its ends are those that all
 // allow.
+void add(std::vector<ComparedMachine>& machines, json content, const std::string& file) {
+  HardwareProfile profile = read_profile(content, file);
+  for (const ComparedMachine& other : machines)
+    if (other.profile.name == profile.name) refuse_same_name(profile.name, other.file, file);
+  say_overridden(content, file);
+  machines.push_back({std::move(profile), std::make_shared<const json>(std::move(content)), file});
+}
+
 void share_ends(std::vector<ComparedMachine>& machines) {
   const std::vector<ComparedMachine> given = machines;
   for (ComparedMachine& machine : machines)

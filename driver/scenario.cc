@@ -81,7 +81,28 @@ void say_differences(const Scenario& scenario) {
     const std::string note = data.import.note();
     if (!note.empty() && said.insert(data.path).second)
       std::fprintf(stderr, "stp: %s: %s\n", data.path.c_str(), note.c_str());
+    if (!experiment.hardware) continue;
+    const NamedData& cluster = experiment.hardware->cluster_data;
+    if (said.insert(cluster.path).second) say_overridden(*cluster.content, cluster.path);
   }
+}
+
+void say_overridden(const json& profile, const std::string& file) {
+  constexpr double kSame = 1.4;  // the suite's profiles: 0.9 to 1.3, switches that add up among them
+  const json measured = profile.value("all_reduce_measured", json::array());
+  const json& bus = profile.at("all_reduce_bus_gb_per_s");
+  double most = 0;
+  for (const json& group : measured)
+    for (const json& size : group.at("sizes")) most = std::max(most, size.at("bus_gb_per_s").get<double>());
+  const double times = bus.at("value").get<double>() / most;
+  if (measured.empty() || (bus.at("source") != "--set" && times < kSame && kSame * times > 1)) return;
+  std::fprintf(stderr,
+               "stp: %s: all_reduce_bus_gb_per_s is %g, which has no effect on groups of %s ranks: their "
+               "all_reduce_measured, up to %g, comes first; change that too, or remove it (--set "
+               "cluster.all_reduce_measured=[])\n",
+               file.c_str(), bus.at("value").get<double>(),
+               joined(measured, [](const json& group) { return json_text(group.at("ranks")); }).c_str(),
+               most);
 }
 
 std::string scenario_path(const std::string& word) {
