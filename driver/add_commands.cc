@@ -347,7 +347,12 @@ void add_compare(CLI::App& app, const Arguments& argv, int& status) {
                    "With --profiles: which schedules (default: those of the scenarios)")
       ->type_name("SCHEDULE")
       ->needs(profiles);
-  add_set(command, options->profiles.set)->needs(profiles);
+  add_set(command, options->profiles.set)
+      ->needs(profiles)
+      ->description(
+          "KEY=VALUE: with --profiles, a field of the scenarios or their models' files "
+          "(implementation=megatron-te); cluster.KEY=VALUE changes a copy of the last profile, one more "
+          "machine");
   command
       ->add_flag(
           "--details", options->details,
@@ -366,7 +371,8 @@ void add_compare(CLI::App& app, const Arguments& argv, int& status) {
   add_json(command, options->json, "Write the comparison");
   command->add_option("--plot", options->plot, "Draw it into this new file, .png or .svg");
   command->footer(help_footer(
-      {"stp compare before.json after.json", "stp compare --profiles a800 h100 --plot machines.svg"}));
+      {"stp compare before.json after.json", "stp compare --profiles a800 h100 --plot machines.svg",
+       "stp compare --profiles a800 --set cluster.name=mine cluster.peak_tflops=600 cluster.memory_gb=128"}));
   command->callback([options, &argv, &status, profiles] {
     options->machines = profiles->count() > 0;
     std::erase(options->profiles.profiles, "");  // CLI11 makes "" from the flag alone
