@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <sstream>
 
 #include "stp/base/data.h"
@@ -111,6 +112,18 @@ void Changes::apply_to_file(const std::string& part, json& content) const {
 }
 
 std::string Changes::title(const std::string& given, const std::string& name) const {
+InputError Changes::blamed(const InputError& error) const {
+  static const std::regex configuration(R"(^configurations\[[0-9]+\]\.)");
+  const std::string field = std::regex_replace(error.field(), configuration, "");
+  for (const Change& change : changes_) {
+    const std::string& key = change.key;
+    const std::string part = of_file(change.path) ? change.path[0] + "." : "";  // the file's fields lack it
+    if (((part + field) + ".").starts_with(key + ".") || (part + field).starts_with(key + "["))
+      return error.moved("--set", part + field);
+  }
+  return error;
+}
+
   std::string all;
   for (const Change& change : changes_) all += (all.empty() ? " [" : ", ") + change.key + "=" + change.value;
   return all.empty() ? given : name + all + "]";

@@ -401,9 +401,11 @@ class Changes(CommandLine):
     def test_bad_changes(self):
         path = self.write(HARDWARE)
         for word, *words in (("seq", '"seq" is not KEY=VALUE'), ("=3", "not KEY=VALUE"), ("a..b=3", "not KEY=VALUE"), ("seq=", "not KEY=VALUE"),
-                             ("seq=many", str(path), ": seq: ", "whole number"), ("sequence=3", str(path), "sequence", "seq"),
-                             ("seq.x=3", "--set", "seq has no fields"), ("cluster.peak_tflop=3", "a800.json", "peak_tflop"),
-                             ("cluster.peak_tflops=-3", "a800.json", "peak_tflops.value", "out of range")):
+                             ("seq=many", "--set: seq: ", "whole number"), ("sequence=3", "--set: sequence: ", "seq"), ("parallel.pp=0", "--set: parallel.pp: "),
+                             ("seq.x=3", "--set", "seq has no fields"), ("cluster.peak_tflop=3", "--set: cluster.peak_tflop: "),
+                             ("cluster.peak_tflops=-3", "--set: cluster.peak_tflops.value: ", "out of range"),
+                             ("title=new", str(path), ": seq: ")):
+            self.write(changed(HARDWARE, **({"seq": "many"} if word == "title=new" else {})))
             self.refused(["simulate", path, "--set", word], *words)
         self.refused(["simulate", path, "--set", "seq=1", "--set", "seq=2"], "--set: seq is given twice")
         self.refused(["simulate", path, "--set", "cluster.kernel_overhead_us=5e-6"], "kernel_overhead_us: is 5e-06 µs", "not seconds")
