@@ -259,7 +259,9 @@ void add_schedule(CLI::App& app) {
 void add_search(CLI::App& app) {
   auto options = std::make_shared<SearchOptions>();
   CLI::App* command = app.add_subcommand(
-      "search", "Search a faster order for a configuration, from the suite's fastest that fits");
+      "search",
+      "Search a faster order for a configuration, from the suite's fastest that fits, and from the "
+      "configuration's own if it names one schedule");
   add_scenario(command, options->scenario);
   add_configuration(command, options->configuration);
   command
