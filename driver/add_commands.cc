@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <climits>
 #include <cstdio>
 #include <iterator>
 #include <memory>
@@ -35,7 +36,7 @@ namespace {
 
 // CLI::Range accepts nan.
 CLI::Validator within(double low, double high) {
-  const std::string range = "[" + shown("%g", low) + " - " + shown("%g", high) + "]";
+  const std::string range = "[" + shown("%.12g", low) + " - " + shown("%.12g", high) + "]";
   return {[=](const std::string& text) -> std::string {
             double value = 0;
             if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return {};
@@ -43,6 +44,8 @@ CLI::Validator within(double low, double high) {
           },
           "FLOAT in " + range};
 }
+namespace {
+
 
 CLI::Validator one_of(const std::vector<std::string>& words) {
   return {[words](const std::string& word) -> std::string {
@@ -178,7 +181,7 @@ void add_checkpoints(CLI::App* command, CheckpointOptions& options) {
     return command->add_option(flag, to, what)->excludes("--replay-rank");
   };
   CLI::Option* save = add("--save", options.save, "Write Hugging Face's checkpoints to this folder's step-N");
-  add("--every", options.every, "Save every so many steps, too")->needs(save)->check(CLI::PositiveNumber);
+  add("--every", options.every, "Save every so many steps, too")->needs(save)->check(within(1, 1 << 20));
   add("--resume", options.resume, "Begin with this checkpoint, or with the last step-N of this folder");
 }
 
@@ -238,7 +241,7 @@ void add_schedule(CLI::App& app) {
   command
       ->add_option("--memory-limit", options->request.memory_limit,
                    "Maximum of activations alive on a rank, for cost-aware generators")
-      ->check(CLI::PositiveNumber);
+      ->check(within(1, INT_MAX));
   CLI::Option* format = command
                             ->add_option("--format", options->format,
                                          "text, json, csv (PyTorch's compute_only), csv-comms (its "
@@ -271,7 +274,7 @@ void add_search(CLI::App& app) {
   command->add_option("--seed", options->seed, "A result depends on it, and on --moves")
       ->capture_default_str();
   command->add_option("--moves", options->moves, "Orders to time (default: one to two minutes' worth)")
-      ->check(CLI::PositiveNumber);
+      ->check(within(1, 1e12));
   command->add_option("--time-limit", options->time_limit_s, "Seconds after which the search ends early")
       ->check(within(0.1, 1e6));
   command->add_option("--out", options->out, "The schedule file, JSON; - for standard output")->required();

@@ -1,8 +1,10 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <climits>
 #include <cstdio>
 #include <fstream>
 
+#include "add_commands.h"
 #include "commands.h"
 #include "interrupt.h"
 #include "manual.h"
@@ -120,8 +122,8 @@ void add_tune(CLI::App& app, const Arguments& argv) {
       ->required()
       ->check(CLI::Range(1, 1 << 20));
   command->add_option("--global-batch", options->global_batch, "Samples of a step")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--seq", options->seq, "Tokens of a sample")->check(CLI::PositiveNumber);
+      ->check(within(1, INT_MAX));
+  command->add_option("--seq", options->seq, "Tokens of a sample")->check(within(1, 1 << 24));
   command->add_option(
       "--runs-on", options->runs_on,
       "Only what a framework runs: megatron (Megatron-Core), pytorch (torch.distributed.pipelining's "
