@@ -131,6 +131,9 @@ class Arguments(CommandLine):
         for name, encoding in (("u.csv", "utf-16"), ("u.json", "utf-16-le"), ("u.txt", "utf-16-be")):
             (self.folder / name).write_bytes(order.encode(encoding))
             self.refused(["validate", name], f"{name}: holds NUL bytes: it is UTF-16, or no text; save it as UTF-8 text")
+        for name, before in (("latin.csv", order), ("latin.txt", "# placement loop\n")):
+            (self.folder / name).write_bytes((before + "F0é.0").encode("latin-1"))
+            self.refused(["validate", name], f"{name}:2:3: holds bytes that are not UTF-8; save it as UTF-8 text")
         (self.folder / "bom.csv").write_bytes(order.encode("utf-8-sig"))
         self.succeed("validate", "bom.csv")
         path = self.write(order, "order.csv")

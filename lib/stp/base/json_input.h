@@ -24,6 +24,8 @@ inline constexpr size_t kLargestInput = size_t{256} << 20;
 std::string read_file(const std::string& path);
 /// The same for UTF-8 text; removes a byte order mark. InputError for UTF-16 and other text with NUL bytes.
 std::string read_text_file(const std::string& path);
+/// Throws InputError with line and column if `text`, of the file `name`, is not UTF-8.
+void check_utf8(const std::string& text, const std::string& name);
 
 /// Reads and parses `path`. Refuses a missing file, a syntax error (NaN and Infinity among them), a key given
 /// twice and trailing text, each as InputError.
