@@ -226,16 +226,10 @@ json Scenario::as_run() const {
   return scenario;
 }
 
-Scenario read_scenario(const std::string& word, const Changes& changes, Invalid invalid) {
-  const std::string path = scenario_path(word);
-  json content = read_json_file(path);
-  changes.apply_to_scenario(content);
+namespace {
+
+Scenario read(const json& content, const std::string& path, const Changes& changes, Invalid invalid) {
   JsonInput input(content, path);
-  refuse_other_kind(content, path, "a scenario");
-  if (input.has("pairs"))
-    throw input.error("pairs", "makes this a scenario of GEMMs and all-reduces, without schedules",
-                      "use stp simulate or stp reproduce, or remove it");
-  if (invalid == Invalid::refuse) refuse_missing(input);
   Scenario scenario{
       .file = path, .name = read_scenario_name(input), .title = "", .experiments = {}, .comparison = {}};
   scenario.title = changes.title(input.string_or("title", scenario.name), scenario.name);
@@ -273,6 +267,32 @@ Scenario read_scenario(const std::string& word, const Changes& changes, Invalid 
   }
   input.done();
   return scenario;
+}
+
+}  // namespace
+
+Scenario read_scenario(const std::string& word, const Changes& changes, Invalid invalid) {
+  const std::string path = scenario_path(word);
+  json content = read_json_file(path);
+  changes.apply_to_scenario(content);
+  JsonInput input(content, path);
+  refuse_other_kind(content, path, "a scenario");
+  if (input.has("pairs"))
+    throw input.error("pairs", "makes this a scenario of GEMMs and all-reduces, without schedules",
+                      "use stp simulate or stp reproduce, or remove it");
+  if (invalid == Invalid::leave_out) return read(content, path, changes, invalid);
+  try {
+    refuse_missing(input);
+  } catch (const InputError&) {
+    try {
+      read(with_required(content), path, changes, invalid);
+    } catch (const UnknownField&) {  // often why another is missing
+      throw;
+    } catch (const InputError&) {
+    }
+    throw;
+  }
+  return read(content, path, changes, invalid);
 }
 
 std::vector<std::string> suite_scenarios() {
