@@ -294,8 +294,12 @@ void add_validate(CLI::App& app) {
           "A schedule as `stp schedule` prints it: text, JSON or CSV (PyTorch's, either form); - for "
           "standard input")
       ->required();
-  command->footer(help_footer(
-      {"stp validate my-schedule.csv", "stp schedule stp --pp 4 --microbatches 8 | stp validate -"}));
+  command->footer(
+      "A CSV has a line per rank, and of each action stage, pass (F, B, I, W) and microbatch:\n"
+      "  0F0,0F1,0B0,0B1\n"
+      "  1F0,1B0,1F1,1B1\n\n" +
+      help_footer(
+          {"stp validate my-schedule.csv", "stp schedule stp --pp 4 --microbatches 8 | stp validate -"}));
   command->callback([file] { validate_command(*file); });
 }
 
