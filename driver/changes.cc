@@ -24,7 +24,8 @@ void make_absolute(const std::string& key, json& value) {
     for (const auto& [name, field] : value.items()) make_absolute(name, field);
   } else if (value.is_string()) {
     const std::string word = value.get<std::string>();
-    const bool data = (key == "model" || key == "cluster") && word.ends_with(".json");
+    const bool path = word.ends_with(".json") || word.find('/') != std::string::npos;
+    const bool data = (key == "model" || key == "cluster") && path;
     if (data || key == "file" || key == "text") value = path_of_user(word);
   }
 }
@@ -111,7 +112,6 @@ void Changes::apply_to_file(const std::string& part, json& content) const {
   }
 }
 
-std::string Changes::title(const std::string& given, const std::string& name) const {
 InputError Changes::blamed(const InputError& error) const {
   static const std::regex configuration(R"(^configurations\[[0-9]+\]\.)");
   const std::string field = std::regex_replace(error.field(), configuration, "");
@@ -124,6 +124,7 @@ InputError Changes::blamed(const InputError& error) const {
   return error;
 }
 
+std::string Changes::title(const std::string& given, const std::string& name) const {
   std::string all;
   for (const Change& change : changes_) all += (all.empty() ? " [" : ", ") + change.key + "=" + change.value;
   return all.empty() ? given : name + all + "]";

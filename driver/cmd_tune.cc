@@ -13,6 +13,7 @@
 #include "stp/base/json_input.h"
 #include "stp/report/record.h"
 #include "stp/version.h"
+#include "table.h"
 #include "tune_report.h"
 
 namespace stp {
@@ -100,8 +101,10 @@ void tune_command(const TuneOptions& options, const Arguments& argv) {
   std::printf("%s", tune_text(space, *result, band).c_str());
   folder.publish();
   kept.remove();
-  std::printf("%s has tune.json, its plot, and the first choice as scenario, PyTorch's CSV and timeline.\n",
-              folder.target().c_str());
+  const std::string files = folder.target().string() +
+                            " has tune.json, its plot, and the first choice as scenario, PyTorch's CSV and "
+                            "timeline.\n";
+  std::printf("%s", wrapped(files, Screen::of_output().width).c_str());
   if (!missing.empty()) std::fprintf(stderr, "stp: no plot was drawn: %s\n", missing.c_str());
 }
 

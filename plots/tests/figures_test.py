@@ -11,6 +11,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import report
+import tune
 from records_for_test import experiment, kept, line, pair, row
 from stp_plots.draw import breakdown, figures, headline, overlap, panels, style, times
 from stp_plots.judge import host_links, measurements
@@ -190,6 +191,18 @@ class FigureTest(unittest.TestCase):
             axes.figure.draw_without_rendering()
             named = [tick.label1.get_text() for tick in axes.xaxis.get_minor_ticks() if tick.label1.get_visible()]
             self.assertEqual(named, [str(rank) for rank in range(0, ranks, -(-ranks // 18))])
+
+    def test_lines_to_labels_do_not_cross(self):
+        points, limits = [(19, 2095), (21.8, 2135), (22.2, 2136), (23, 2232), (26.5, 2240), (26.6, 2320), (60, 2330)], (82, 2550)
+        lines = [((x / limits[0], y / limits[1]), place) for (x, y), place in zip(points, tune.places(points, limits))]
+        self.assertEqual(len({place for _, place in lines}), len(points))
+
+        def side(of, line):
+            (x0, y0), (x1, y1) = line
+            return (x1 - x0) * (of[1] - y0) - (y1 - y0) * (of[0] - x0)
+
+        for one, two in itertools.combinations(lines, 2):
+            self.assertFalse(side(one[0], two) * side(one[1], two) < 0 and side(two[0], one) * side(two[1], one) < 0, (one, two))
 
     def test_known_schedules_keep_their_colours(self):
         self.assertEqual(style.schedule_colours(["x", "stp"])["stp"], self.colours["stp"])
