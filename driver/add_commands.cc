@@ -32,9 +32,6 @@ std::string unknown_command(const CLI::App& app, const std::string& word) {
   return "there is no command \"" + word + "\"; " + did_you_mean(word, names) + "there are " + joined(names);
 }
 
-namespace {
-
-// CLI::Range accepts nan.
 CLI::Validator within(double low, double high) {
   const std::string range = "[" + shown("%.12g", low) + " - " + shown("%.12g", high) + "]";
   return {[=](const std::string& text) -> std::string {
@@ -44,8 +41,8 @@ CLI::Validator within(double low, double high) {
           },
           "FLOAT in " + range};
 }
-namespace {
 
+namespace {
 
 CLI::Validator one_of(const std::vector<std::string>& words) {
   return {[words](const std::string& word) -> std::string {

@@ -203,6 +203,7 @@ void check_model(const JsonInput& input, const Experiment& experiment, const Mod
 // Reads the configuration's model and its training.
 Experiment::Run read_run(JsonInput& input, const Changes& changes) {
   Experiment::Run run{};
+  input.ignore("cluster");  // of simulations, so that one file is for both
   run.model_data = read_named_data(input, "model", "models", changes);
   run.model = read_model(*run.model_data.content, run.model_data.path);
   if (run.model.variant.rotary_share < 1 || run.model.variant.dropout > 0)
@@ -327,7 +328,6 @@ std::vector<std::string> missing_fields(JsonInput& input) {
 
 }  // namespace
 
-void refuse_missing(JsonInput& input) {
 json with_required(const json& scenario) {
   json all = {{"name", "any"}, {"schedules", {"1f1b"}}, {"parallel", {{"pp", 1}}}, {"microbatches", 1}};
   if (scenario.contains("global_batch")) all.erase("microbatches");
@@ -340,6 +340,7 @@ json with_required(const json& scenario) {
   return all;
 }
 
+void refuse_missing(JsonInput& input) {
   std::vector<std::string> missing;
   if (!input.has("name")) missing.emplace_back("name");
   std::map<std::string, std::vector<std::string>> places;  // by field: the configurations that lack it

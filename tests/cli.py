@@ -263,12 +263,12 @@ class Output(CommandLine):
         sweep = changed(UNIT, schedules=["stp"], parallel={"pp": 16}, layers_per_chunk=[1] * 32, microbatches=list(range(200, 240)))
         command = ["reproduce", str(self.write(sweep)), "--no-plots", "--out"]
         kept = self.folder / "new.rows"
-        self.interrupted_after_rows(kept, signal.SIGKILL, *command, "new")
-        lines = kept.read_text()
-        cut = lines[: lines.rindex("\n") + 20]  # the last row is half-written
         said = self.interrupted_after_rows(kept, signal.SIGINT, *command, "new")
         self.assertTrue(said.endswith("stp: interrupted; finished rows are in new.rows, and the same command goes on from them\n"), said)
         kept.unlink()
+        self.interrupted_after_rows(kept, signal.SIGKILL, *command, "new")
+        lines = kept.read_text()
+        cut = lines[: lines.rindex("\n") + 20]  # the last row is half-written
         changed_row = re.sub(r'"step_time_s":[^,}]*', '"step_time_s":7', cut, count=1)  # so it is not simulated again
         self.assertNotEqual(cut, changed_row)
         self.run_stp(*command, "whole")
