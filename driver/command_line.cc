@@ -60,18 +60,6 @@ std::string problem_of(const CLI::App& app, const CLI::App& command, const Argum
   return problem;
 }
 
-// The words that follow each --set.
-std::vector<std::string> changes_in(const Arguments& argv) {
-  constexpr std::string_view kSet = "--set=";
-  std::vector<std::string> changes;
-  for (size_t i = 1; i < argv.size(); ++i) {
-    if (argv[i].starts_with(kSet)) changes.push_back(argv[i].substr(kSet.size()));
-    if (argv[i] == "--set")
-      while (i + 1 < argv.size() && !argv[i + 1].starts_with('-')) changes.push_back(argv[++i]);
-  }
-  return changes;
-}
-
 }  // namespace
 
 int exit_code_of(const std::exception& error) {
@@ -106,7 +94,10 @@ int run_command_line(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     if (app.exit(error) != 0) return 2;  // help and version are "errors" of code 0
   } catch (const InputError& error) {
-    throw Changes(changes_in(words)).blamed(error);
+    for (const CLI::App* command : app.get_subcommands())
+      if (const CLI::Option* set = command->get_option_no_throw("--set"))
+        throw Changes(set->results()).blamed(error);
+    throw;
   }
   if (status != 0) return status;
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)

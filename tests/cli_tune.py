@@ -81,13 +81,6 @@ class Tune(CommandLine):
         self.assertIn("dualpipev", " ".join(reasons))
         self.assertEqual(len(reasons), len(set(reasons)), reasons)
 
-    def test_a_model_s_folder_is_a_model(self):
-        (self.folder / "mine").mkdir()
-        self.write(CONFIG, "mine/config.json")
-        words = ["--gpus", "64", "--global-batch", "64", "--cp", "1", "--tp", "8", "--schedule", "1f1b", "--cluster", "h100", "--microbatch-size", "1"]
-        record, _ = self.tuned(*with_flags(SMALL, ["--model", "./mine", *words]))
-        self.assertEqual(record["model"], "mine")
-
     def test_an_interrupted_search_goes_on(self):
         whole, _ = self.tuned(*SMALL, *CASES[0])
         out, left = self.folder / "again", self.folder / "again-interrupted"

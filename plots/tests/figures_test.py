@@ -194,15 +194,11 @@ class FigureTest(unittest.TestCase):
 
     def test_lines_to_labels_do_not_cross(self):
         points, limits = [(19, 2095), (21.8, 2135), (22.2, 2136), (23, 2232), (26.5, 2240), (26.6, 2320), (60, 2330)], (82, 2550)
-        lines = [((x / limits[0], y / limits[1]), place) for (x, y), place in zip(points, tune.places(points, limits))]
-        self.assertEqual(len({place for _, place in lines}), len(points))
-
-        def side(of, line):
-            (x0, y0), (x1, y1) = line
-            return (x1 - x0) * (of[1] - y0) - (y1 - y0) * (of[0] - x0)
-
-        for one, two in itertools.combinations(lines, 2):
-            self.assertFalse(side(one[0], two) * side(one[1], two) < 0 and side(two[0], one) * side(two[1], one) < 0, (one, two))
+        at = [complex(x / limits[0], y / limits[1]) for x, y in points]
+        lines = [(point, complex(*place)) for point, place in zip(at, tune.places(points, limits))]
+        for (a, b), (c, d) in itertools.combinations(lines, 2):
+            sides = [((end - begin).conjugate() * (of - begin)).imag for begin, end, of in ((a, b, c), (a, b, d), (c, d, a), (c, d, b))]
+            self.assertFalse(sides[0] * sides[1] < 0 and sides[2] * sides[3] < 0, (a, b, c, d))
 
     def test_known_schedules_keep_their_colours(self):
         self.assertEqual(style.schedule_colours(["x", "stp"])["stp"], self.colours["stp"])
