@@ -114,7 +114,8 @@ void Changes::apply_to_file(const std::string& part, json& content) const {
 
 InputError Changes::blamed(const InputError& error) const {
   static const std::regex configuration(R"(^configurations\[[0-9]+\]\.)");
-  const std::string field = std::regex_replace(error.field(), configuration, "");
+  const std::string field = std::regex_replace(error.field(), configuration, ""), text = error.what();
+  if (!text.substr(0, text.find(": ")).ends_with(".json")) return error;  // of a checkpoint, say
   for (const Change& change : changes_) {
     const std::string& key = change.key;
     const std::string part = of_file(change.path) ? change.path[0] + "." : "";  // the file's fields lack it
