@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <climits>
 #include <cstdio>
 #include <iterator>
 #include <memory>
@@ -31,11 +32,8 @@ std::string unknown_command(const CLI::App& app, const std::string& word) {
   return "there is no command \"" + word + "\"; " + did_you_mean(word, names) + "there are " + joined(names);
 }
 
-namespace {
-
-// CLI::Range accepts nan.
 CLI::Validator within(double low, double high) {
-  const std::string range = "[" + shown("%g", low) + " - " + shown("%g", high) + "]";
+  const std::string range = "[" + shown("%.12g", low) + " - " + shown("%.12g", high) + "]";
   return {[=](const std::string& text) -> std::string {
             double value = 0;
             if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return {};
@@ -43,6 +41,8 @@ CLI::Validator within(double low, double high) {
           },
           "FLOAT in " + range};
 }
+
+namespace {
 
 CLI::Validator one_of(const std::vector<std::string>& words) {
   return {[words](const std::string& word) -> std::string {
@@ -178,7 +178,7 @@ void add_checkpoints(CLI::App* command, CheckpointOptions& options) {
     return command->add_option(flag, to, what)->excludes("--replay-rank");
   };
   CLI::Option* save = add("--save", options.save, "Write Hugging Face's checkpoints to this folder's step-N");
-  add("--every", options.every, "Save every so many steps, too")->needs(save)->check(CLI::PositiveNumber);
+  add("--every", options.every, "Save every so many steps, too")->needs(save)->check(within(1, 1 << 20));
   add("--resume", options.resume, "Begin with this checkpoint, or with the last step-N of this folder");
 }
 
@@ -238,7 +238,7 @@ void add_schedule(CLI::App& app) {
   command
       ->add_option("--memory-limit", options->request.memory_limit,
                    "Maximum of activations alive on a rank, for cost-aware generators")
-      ->check(CLI::PositiveNumber);
+      ->check(within(1, INT_MAX));
   CLI::Option* format = command
                             ->add_option("--format", options->format,
                                          "text, json, csv (PyTorch's compute_only), csv-comms (its "
@@ -259,7 +259,9 @@ void add_schedule(CLI::App& app) {
 void add_search(CLI::App& app) {
   auto options = std::make_shared<SearchOptions>();
   CLI::App* command = app.add_subcommand(
-      "search", "Search a faster order for a configuration, from the suite's fastest that fits");
+      "search",
+      "Search a faster order for a configuration, from the suite's fastest that fits, and from the "
+      "configuration's own if it names one schedule");
   add_scenario(command, options->scenario);
   add_configuration(command, options->configuration);
   command
@@ -269,7 +271,7 @@ void add_search(CLI::App& app) {
   command->add_option("--seed", options->seed, "A result depends on it, and on --moves")
       ->capture_default_str();
   command->add_option("--moves", options->moves, "Orders to time (default: one to two minutes' worth)")
-      ->check(CLI::PositiveNumber);
+      ->check(within(1, 1e12));
   command->add_option("--time-limit", options->time_limit_s, "Seconds after which the search ends early")
       ->check(within(0.1, 1e6));
   command->add_option("--out", options->out, "The schedule file, JSON; - for standard output")->required();
@@ -289,8 +291,12 @@ void add_validate(CLI::App& app) {
           "A schedule as `stp schedule` prints it: text, JSON or CSV (PyTorch's, either form); - for "
           "standard input")
       ->required();
-  command->footer(help_footer(
-      {"stp validate my-schedule.csv", "stp schedule stp --pp 4 --microbatches 8 | stp validate -"}));
+  command->footer(
+      "A CSV has a line per rank, and of each action stage, pass (F, B, I, W) and microbatch:\n"
+      "  0F0,0F1,0B0,0B1\n"
+      "  1F0,1B0,1F1,1B1\n\n" +
+      help_footer(
+          {"stp validate my-schedule.csv", "stp schedule stp --pp 4 --microbatches 8 | stp validate -"}));
   command->callback([file] { validate_command(*file); });
 }
 
@@ -347,7 +353,12 @@ void add_compare(CLI::App& app, const Arguments& argv, int& status) {
                    "With --profiles: which schedules (default: those of the scenarios)")
       ->type_name("SCHEDULE")
       ->needs(profiles);
-  add_set(command, options->profiles.set)->needs(profiles);
+  add_set(command, options->profiles.set)
+      ->needs(profiles)
+      ->description(
+          "KEY=VALUE: with --profiles, a field of the scenarios or their models' files "
+          "(implementation=megatron-te); cluster.KEY=VALUE changes a copy of the last profile, one more "
+          "machine");
   command
       ->add_flag(
           "--details", options->details,
@@ -366,7 +377,8 @@ void add_compare(CLI::App& app, const Arguments& argv, int& status) {
   add_json(command, options->json, "Write the comparison");
   command->add_option("--plot", options->plot, "Draw it into this new file, .png or .svg");
   command->footer(help_footer(
-      {"stp compare before.json after.json", "stp compare --profiles a800 h100 --plot machines.svg"}));
+      {"stp compare before.json after.json", "stp compare --profiles a800 h100 --plot machines.svg",
+       "stp compare --profiles a800 --set cluster.name=mine cluster.peak_tflops=600 cluster.memory_gb=128"}));
   command->callback([options, &argv, &status, profiles] {
     options->machines = profiles->count() > 0;
     std::erase(options->profiles.profiles, "");  // CLI11 makes "" from the flag alone

@@ -11,6 +11,10 @@ namespace stp {
 /// Adds all commands. Those that end with an exit code of their own set `status`.
 void add_commands(CLI::App& app, const Arguments& argv, int& status);
 
+/// Accepts numbers in [low, high]; CLI::Range accepts nan, and CLI::PositiveNumber names a limit of 309
+/// digits.
+CLI::Validator within(double low, double high);
+
 /// The words for a command that `app` does not have.
 std::string unknown_command(const CLI::App& app, const std::string& word);
 

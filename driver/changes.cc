@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <sstream>
 
 #include "stp/base/data.h"
@@ -23,7 +24,8 @@ void make_absolute(const std::string& key, json& value) {
     for (const auto& [name, field] : value.items()) make_absolute(name, field);
   } else if (value.is_string()) {
     const std::string word = value.get<std::string>();
-    const bool data = (key == "model" || key == "cluster") && word.ends_with(".json");
+    const bool path = word.ends_with(".json") || word.find('/') != std::string::npos;
+    const bool data = (key == "model" || key == "cluster") && path;
     if (data || key == "file" || key == "text") value = path_of_user(word);
   }
 }
@@ -108,6 +110,19 @@ void Changes::apply_to_file(const std::string& part, json& content) const {
     const json now = sourced ? json{{"value", given}, {"source", "--set"}} : given;
     set(content, path.begin() + 1, path.end(), now, key);
   }
+}
+
+InputError Changes::blamed(const InputError& error) const {
+  static const std::regex configuration(R"(^configurations\[[0-9]+\]\.)");
+  const std::string field = std::regex_replace(error.field(), configuration, ""), text = error.what();
+  if (!text.substr(0, text.find(": ")).ends_with(".json")) return error;  // of a checkpoint, say
+  for (const Change& change : changes_) {
+    const std::string& key = change.key;
+    const std::string part = of_file(change.path) ? change.path[0] + "." : "";  // the file's fields lack it
+    if (((part + field) + ".").starts_with(key + ".") || (part + field).starts_with(key + "["))
+      return error.moved("--set", part + field);
+  }
+  return error;
 }
 
 std::string Changes::title(const std::string& given, const std::string& name) const {

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "stp/base/error.h"
+
 namespace stp {
 
 /// The changes of `--set`. A key is the path of a scenario's field ("parallel.tp"), or "cluster." or "model."
@@ -21,6 +23,9 @@ class Changes {
   /// Sets fields of a cluster's or model's file; `part` is "cluster" or "model". A profile's value gets the
   /// source "--set".
   void apply_to_file(const std::string& part, nlohmann::json& content) const;
+
+  /// The error as one of --set, if it is of a field that a change gave.
+  [[nodiscard]] InputError blamed(const InputError& error) const;
 
   /// A scenario's title; with changes, which may contradict it, "NAME [seq=4096, parallel.tp=8]".
   [[nodiscard]] std::string title(const std::string& given, const std::string& name) const;

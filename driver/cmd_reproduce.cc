@@ -116,7 +116,7 @@ void reproduce_command(const ReproduceOptions& options, const Arguments& argv) {
       experiments.push_back(reproduce_timed(scenario, folder.path(), argv, kept));
     check_interrupted();
   } catch (const Interrupted&) {
-    folder.publish_interrupted();
+    folder.publish_interrupted(kept.how_to_go_on());
   } catch (const InputError&) {  // found at a row: nothing is left behind
     kept.remove();
     throw;
@@ -128,7 +128,7 @@ void reproduce_command(const ReproduceOptions& options, const Arguments& argv) {
     if (!options.no_plots && run_python("plots/report.py", {folder.path().string()}, "pass --no-plots") != 0)
       throw std::runtime_error("plots/report.py failed: the records are there, but not all plots");
   } catch (const Interrupted&) {
-    folder.publish_interrupted();
+    folder.publish_interrupted(kept.how_to_go_on());
   } catch (const std::exception&) {
     unplotted = std::current_exception();
   }

@@ -18,6 +18,7 @@
 #include "stp/base/json_input.h"
 #include "stp/schedule/local_search.h"
 #include "stp/schedule/validate.h"
+#include "stp/schedule/vocabulary.h"
 #include "table.h"
 
 namespace stp {
@@ -26,13 +27,14 @@ namespace {
 constexpr double kNear = 1e-3;         // of the bound: no search for less
 constexpr double kOpsOfMoves = 2.5e9;  // of all moves together: one to two minutes
 constexpr int64_t kMostMoves = 2'000'000;
+constexpr const char* kFound = "search";
 constexpr int64_t kMovesPerLook = 256;  // between looks at the clock
 
 // An order to start from.
 struct Start {
   Schedule schedule;
   Program program;
-  double step_s;
+  double step_s, bound_s = 0;
 };
 
 int peak_of(const Schedule& schedule, const Experiment& experiment) {
@@ -45,16 +47,22 @@ struct Limit {
   double bytes = std::numeric_limits<double>::infinity();
 };
 
-std::optional<Start> start_of(const ScheduleChoice& choice, const Experiment& experiment,
-                              const std::string& file, double most_bytes) {
-  try {
-    Schedule schedule = schedule_for(choice, experiment, file);
-    Program program = program_for(choice, experiment, file);
-    const double step_s = order_timer(experiment, program, most_bytes)(schedule);
-    return Start{std::move(schedule), std::move(program), step_s};
-  } catch (const InputError&) {  // not for this p and m
-    return std::nullopt;
-  }
+Start start_of(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file,
+               double most_bytes) {
+  Schedule schedule = schedule_for(choice, experiment, file);
+  // The moves know neither a second pipeline nor passes of a shared vocabulary.
+  if (schedule.placement.pipelines() > 1 || vocabulary_of(schedule) != Vocabulary::whole)
+    throw InputError(
+        file, "schedules",
+        name_of(choice) + " has two pipelines or shares the vocabulary: no search changes such an order",
+        "name another schedule, such as stp, or several, to start from the suite's fastest");
+  Program program = program_for(choice, experiment, file);
+  const double step_s = order_timer(experiment, program, most_bytes)(schedule);
+  return {std::move(schedule), std::move(program), step_s};
+}
+
+bool fits(const Start& start, const Experiment& experiment, const Limit& limit) {
+  return std::isfinite(start.step_s) && peak_of(start.schedule, experiment) <= limit.activations;
 }
 
 // "15", or "schedule:stp": as many, and as many bytes, as that schedule holds.
@@ -80,13 +88,15 @@ Start fastest_start(const Experiment& experiment, const Limit& limit, const std:
   ProgressBar progress("timing schedules", generators().size());
   for (const Generator* generator : generators()) {
     check_interrupted();
-    std::optional<Start> start = start_of({.name = generator->name}, experiment, file, limit.bytes);
-    if (start && peak_of(start->schedule, experiment) > limit.activations && generator->cost_aware)
-      start = start_of({.name = generator->name, .memory_limit = limit.activations}, experiment, file,
-                       limit.bytes);
-    if (start && std::isfinite(start->step_s) && peak_of(start->schedule, experiment) <= limit.activations &&
-        (!fastest || start->step_s < fastest->step_s))
-      fastest = std::move(start);
+    try {
+      Start start = start_of({.name = generator->name}, experiment, file, limit.bytes);
+      if (generator->cost_aware && peak_of(start.schedule, experiment) > limit.activations)
+        start = start_of({.name = generator->name, .memory_limit = limit.activations}, experiment, file,
+                         limit.bytes);
+      if (fits(start, experiment, limit) && (!fastest || start.step_s < fastest->step_s))
+        fastest = std::move(start);
+    } catch (const InputError&) {  // not for this p and m, or not to be searched
+    }
     progress.step();
   }
   if (!fastest)
@@ -119,20 +129,61 @@ std::string end_text(SearchResult::End end) {
   return interrupted() ? "interrupted" : "the time limit ended it early";
 }
 
-void print_result(const Start& start, const SearchResult& result, double bound, const Limit& limit,
+void print_result(const std::vector<Start>& starts, const SearchResult& result, const Limit& limit,
                   const Experiment& experiment) {
-  const auto line = [&](const Schedule& schedule, double step_s) {
-    return std::vector<std::string>{schedule.name, fixed(step_s, 4), percent(start.step_s / step_s - 1),
-                                    share_text(bound > 0 ? std::optional(step_s / bound - 1) : std::nullopt),
+  const auto line = [&](const Schedule& schedule, double step_s, const Start& from) {
+    std::optional<double> gap;
+    if (from.bound_s > 0) gap = step_s / from.bound_s - 1;
+    return std::vector<std::string>{schedule.name, fixed(step_s, 4),
+                                    percent(starts.front().step_s / step_s - 1), share_text(gap),
                                     std::to_string(peak_of(schedule, experiment))};
   };
   Table table({"schedule", "step", "gain", "gap", "peak chunks"});
-  table.add(line(start.schedule, start.step_s));
-  if (result.step_s < start.step_s) table.add(line(result.schedule, result.step_s));
+  for (const Start& start : starts) table.add(line(start.schedule, start.step_s, start));
+  if (result.schedule.name == kFound)
+    table.add(line(result.schedule, result.step_s, *std::ranges::find_if(starts, [&](const Start& start) {
+                     return start.schedule.placement == result.schedule.placement;
+                   })));
   std::printf("%s", table.text().c_str());
   if (limit.activations < std::numeric_limits<int>::max())
     std::printf("At most %d activations on a rank. ", limit.activations);
   std::printf("%lld orders timed; %s.\n", static_cast<long long>(result.moves), end_text(result.end).c_str());
+}
+
+// From each start with its share of the moves; the best of all.
+SearchResult search_from(const std::vector<Start>& starts, const Limit& limit, const Experiment& experiment,
+                         const SearchOptions& options) {
+  const auto ops = static_cast<double>(starts.front().program.ops.size());
+  const int64_t most =
+      options.moves > 0 ? options.moves : std::min(kMostMoves, static_cast<int64_t>(kOpsOfMoves / ops));
+  const auto begin = std::chrono::steady_clock::now();
+  ProgressBar progress("searching, per cent", 100);
+  int shown = 0;
+  int64_t moves = 0;
+  const auto go_on = [&](int64_t of_this, double) {
+    if (of_this % kMovesPerLook != 0) return true;
+    for (; shown < 100 * (moves + of_this) / most; ++shown) progress.step();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    return !interrupted() && (options.time_limit_s <= 0 || took.count() < options.time_limit_s);
+  };
+  std::optional<SearchResult> best;
+  for (const Start& start : starts) {
+    SearchResult found = local_search(start.schedule, start.step_s,
+                                      {.seed = options.seed,
+                                       .moves = most / static_cast<int64_t>(starts.size()),
+                                       .activation_limit = limit.activations,
+                                       .freed_at_I = experiment.freed_at == FreedAt::I,
+                                       .enough_s = (1 + kNear) * start.bound_s,
+                                       .step_seconds = order_timer(experiment, start.program, limit.bytes),
+                                       .go_on = go_on});
+    moves += found.moves;
+    if (found.step_s < start.step_s) found.schedule.name = kFound;
+    const bool stopped = found.end == SearchResult::End::stopped;
+    if (!best || found.step_s < best->step_s) best = std::move(found);
+    if (stopped) break;
+  }
+  best->moves = moves;
+  return *std::move(best);
 }
 
 }  // namespace
@@ -145,36 +196,21 @@ void search_command(const SearchOptions& options) {
   check(experiment, scenario.file);
   note_interrupts();
   const Limit limit = limit_of(options.memory_limit, experiment, scenario.file);
-  const Start start = fastest_start(experiment, limit, scenario.file);
-  const double bound = step_bound_of(
-      experiment, start.program, cost_table_of(experiment, start.program),
-      options.memory_limit.empty() || experiment.freed_at != FreedAt::W ? 0 : limit.activations);
-  const int64_t most =
-      options.moves > 0
-          ? options.moves
-          : std::min(kMostMoves,
-                     static_cast<int64_t>(kOpsOfMoves / static_cast<double>(start.program.ops.size())));
-  const auto begin = std::chrono::steady_clock::now();
-  ProgressBar progress("searching, per cent", 100);
-  int shown = 0;
-  const auto go_on = [&](int64_t moves, double) {
-    if (moves % kMovesPerLook != 0) return true;
-    for (; shown < 100 * moves / most; ++shown) progress.step();
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    return !interrupted() && (options.time_limit_s <= 0 || took.count() < options.time_limit_s);
-  };
-  SearchResult result = local_search(start.schedule, start.step_s,
-                                     {.seed = options.seed,
-                                      .moves = most,
-                                      .activation_limit = limit.activations,
-                                      .freed_at_I = experiment.freed_at == FreedAt::I,
-                                      .enough_s = (1 + kNear) * bound,
-                                      .step_seconds = order_timer(experiment, start.program, limit.bytes),
-                                      .go_on = go_on});
-  const bool found = result.step_s < start.step_s;
-  if (found) result.schedule.name = "search";
+  std::vector<Start> starts;
+  if (experiment.schedules.size() == 1)
+    starts.push_back(start_of(experiment.schedules.front(), experiment, scenario.file, limit.bytes));
+  if (!starts.empty() && !fits(starts.front(), experiment, limit)) starts.clear();
+  Start fastest = fastest_start(experiment, limit, scenario.file);
+  if (starts.empty() || starts.front().schedule.ranks != fastest.schedule.ranks)
+    starts.push_back(std::move(fastest));
+  std::ranges::stable_sort(starts, {}, &Start::step_s);
+  const bool limits = !options.memory_limit.empty() && experiment.freed_at == FreedAt::W;
+  for (Start& start : starts)
+    start.bound_s = step_bound_of(experiment, start.program, cost_table_of(experiment, start.program),
+                                  limits ? limit.activations : 0);
+  const SearchResult result = search_from(starts, limit, experiment, options);
   validate(result.schedule);
-  if (options.out != "-") print_result(start, result, bound, limit, experiment);
+  if (options.out != "-") print_result(starts, result, limit, experiment);
   const std::string text = json_text(to_json(result.schedule)) + "\n";
   if (options.out == "-")
     std::fputs(text.c_str(), stdout);

@@ -1,8 +1,10 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <climits>
 #include <cstdio>
 #include <fstream>
 
+#include "add_commands.h"
 #include "commands.h"
 #include "interrupt.h"
 #include "manual.h"
@@ -11,6 +13,7 @@
 #include "stp/base/json_input.h"
 #include "stp/report/record.h"
 #include "stp/version.h"
+#include "table.h"
 #include "tune_report.h"
 
 namespace stp {
@@ -73,9 +76,10 @@ void tune_command(const TuneOptions& options, const Arguments& argv) {
   if (options.band >= 0 && !(options.band <= 100))
     throw InputError("", "--band", "is not from 0 to 100", "write a number of per cent");
   const TuneSpace space(options);
-  const std::string cluster = space.plans.front().hardware->cluster_data.name;
-  const ErrorBand band =
-      options.band >= 0 ? ErrorBand{options.band / 100, "The band is that of --band"} : error_band(cluster);
+  const NamedData& profile = space.plans.front().hardware->cluster_data;
+  say_overridden(*profile.content, profile.path);
+  const ErrorBand band = options.band >= 0 ? ErrorBand{options.band / 100, "The band is that of --band"}
+                                           : error_band(profile.name);
   OutputFolder folder(options.out.empty() ? new_run_folder("tune-") : fs::path(options.out));
   Kept kept(folder.target().string() + "-interrupted", question_of(space));
   std::optional<TuneResult> result;
@@ -97,8 +101,10 @@ void tune_command(const TuneOptions& options, const Arguments& argv) {
   std::printf("%s", tune_text(space, *result, band).c_str());
   folder.publish();
   kept.remove();
-  std::printf("%s has tune.json, its plot, and the first choice as scenario, PyTorch's CSV and timeline.\n",
-              folder.target().c_str());
+  const std::string files = folder.target().string() +
+                            " has tune.json, its plot, and the first choice as scenario, PyTorch's CSV and "
+                            "timeline.\n";
+  std::printf("%s", wrapped(files, Screen::of_output().width).c_str());
   if (!missing.empty()) std::fprintf(stderr, "stp: no plot was drawn: %s\n", missing.c_str());
 }
 
@@ -119,8 +125,8 @@ void add_tune(CLI::App& app, const Arguments& argv) {
       ->required()
       ->check(CLI::Range(1, 1 << 20));
   command->add_option("--global-batch", options->global_batch, "Samples of a step")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--seq", options->seq, "Tokens of a sample")->check(CLI::PositiveNumber);
+      ->check(within(1, INT_MAX));
+  command->add_option("--seq", options->seq, "Tokens of a sample")->check(within(1, 1 << 24));
   command->add_option(
       "--runs-on", options->runs_on,
       "Only what a framework runs: megatron (Megatron-Core), pytorch (torch.distributed.pipelining's "

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "add_commands.h"
+#include "changes.h"
 #include "commands.h"
 #include "interrupt.h"
 #include "manual.h"
@@ -92,6 +93,11 @@ int run_command_line(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (app.exit(error) != 0) return 2;  // help and version are "errors" of code 0
+  } catch (const InputError& error) {
+    for (const CLI::App* command : app.get_subcommands())
+      if (const CLI::Option* set = command->get_option_no_throw("--set"))
+        throw Changes(set->results()).blamed(error);
+    throw;
   }
   if (status != 0) return status;
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "changes.h"
+#include "scenario.h"
 #include "stp/base/data.h"
 
 namespace stp {
@@ -21,6 +23,14 @@ constexpr const char* kProfiles = "profiles";
   throw InputError(own ? first : second, "name",
                    "\"" + name + "\" is the name of two profiles, also of " + (own ? second : first),
                    "give each its own \"name\"");
+}
+
+void add(std::vector<ComparedMachine>& machines, json content, const std::string& file) {
+  HardwareProfile profile = read_profile(content, file);
+  for (const ComparedMachine& other : machines)
+    if (other.profile.name == profile.name) refuse_same_name(profile.name, other.file, file);
+  say_overridden(content, file);
+  machines.push_back({std::move(profile), std::make_shared<const json>(std::move(content)), file});
 }
 
 // A value that is uncertain and the same on several machines is one unknown: its ends are those that all
@@ -41,9 +51,12 @@ void share_ends(std::vector<ComparedMachine>& machines) {
 
 }  // namespace
 
-std::vector<ComparedMachine> read_machines(const std::vector<std::string>& named,
-                                           const std::string& leading) {
+std::vector<ComparedMachine> read_machines(const std::vector<std::string>& named, const std::string& leading,
+                                           const std::vector<std::string>& changes) {
   std::vector<std::string> words = named;
+  if (words.empty() && !changes.empty())
+    throw InputError("", "--set", "changes a copy of a profile, and --profiles names none",
+                     "name it, such as --profiles h100");
   if (words.empty()) {
     words = data_names(kProfiles);
     const auto first = std::ranges::find(words, leading);
@@ -52,13 +65,18 @@ std::vector<ComparedMachine> read_machines(const std::vector<std::string>& named
   std::vector<ComparedMachine> machines;
   for (const std::string& word : words) {
     const std::string file = find_data_file(word, kProfiles, "", "--profiles");
-    HardwareProfile profile = read_profile(file);
-    for (const ComparedMachine& other : machines)
-      if (other.profile.name == profile.name) refuse_same_name(profile.name, other.file, file);
-    machines.push_back({std::move(profile), std::make_shared<const json>(read_json_file(file)), file});
+    add(machines, read_json_file(file), file);
+  }
+  if (!changes.empty()) {
+    json copy = *machines.back().profile_json;
+    copy["name"] = machines.back().profile.name + "-changed";
+    copy["accelerator"] = machines.back().profile.accelerator + " with other values";
+    Changes(changes).apply_to_file("cluster", copy);
+    add(machines, std::move(copy), machines.back().file);
   }
   if (machines.size() < 2)
-    throw InputError("", "--profiles", "need at least two machines", "name two or more");
+    throw InputError("", "--profiles", "need at least two machines",
+                     "name two or more, or change a copy of one: --set cluster.peak_tflops=400");
   share_ends(machines);
   return machines;
 }

@@ -16,8 +16,10 @@ struct ComparedMachine {
   std::string file;
 };
 
-/// Reads the named profiles, or all of the suite: then that of the name `leading` comes first.
-std::vector<ComparedMachine> read_machines(const std::vector<std::string>& named, const std::string& leading);
+/// Reads the named profiles, or all of the suite: then that of the name `leading` comes first. `changes` of a
+/// cluster (--set cluster.KEY=VALUE) make one more machine, a changed copy of the last one named.
+std::vector<ComparedMachine> read_machines(const std::vector<std::string>& named, const std::string& leading,
+                                           const std::vector<std::string>& changes);
 
 /// The machines without fixed_memory_gb, if others have it: then it is taken from all, so that all are on one
 /// basis.

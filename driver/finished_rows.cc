@@ -43,6 +43,12 @@ FinishedRows::FinishedRows(const std::string& output) {
       for (const auto& [key, value] : row.items()) rows_[key] = value;
 }
 
+std::string FinishedRows::how_to_go_on() const {
+  if (path_.empty()) return "with --out FOLDER finished rows are kept, for the same command to go on from";
+  if (!std::filesystem::exists(path_)) return "";
+  return "finished rows are in " + path_ + ", and the same command goes on from them";
+}
+
 json FinishedRows::find(const Experiment& experiment, const ScheduleChoice& choice,
                         const json& others) const {
   if (rows_.empty()) return {};

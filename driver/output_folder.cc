@@ -132,12 +132,12 @@ void OutputFolder::publish() {
                              "); the results are in " + partial);
 }
 
-void OutputFolder::publish_interrupted() {
-  if (fs::is_empty(partial_)) throw Interrupted();
+void OutputFolder::publish_interrupted(const std::string& go_on) {
+  if (fs::is_empty(partial_)) throw Interrupted(go_on.empty() ? "nothing was written" : go_on);
   target_ += "-interrupted";
   taken_ = Taken::number;
   publish();
-  throw Interrupted("what was finished is in " + target_.string());
+  throw Interrupted("what was finished is in " + target_.string() + (go_on.empty() ? "" : "; " + go_on));
 }
 
 fs::path new_run_folder(const std::string& prefix) {

@@ -31,8 +31,8 @@ class OutputFolder {
   /// created the target.
   void publish();
   /// After a signal: if the folder has files, publishes it with "-interrupted" after its name. Throws
-  /// Interrupted, which says what was kept.
-  [[noreturn]] void publish_interrupted();
+  /// Interrupted, which says what was kept, and `go_on`: how to go on.
+  [[noreturn]] void publish_interrupted(const std::string& go_on = "");
 
  private:
   [[nodiscard]] bool rename_to(const std::filesystem::path& target) const;  // false: errno says why

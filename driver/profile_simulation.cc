@@ -42,7 +42,7 @@ std::vector<Scenario> read_scenarios(const std::vector<std::string>& words,
     if (change.starts_with("cluster"))
       throw InputError("", "--set",
                        "\"" + change + "\" is of a cluster, and the machines are those of --profiles",
-                       "copy a profile, change it, and name the copy");
+                       "name it there, or change a copy of the last one: --set cluster.peak_tflops=400");
   std::vector<Scenario> scenarios;
   for (const std::string& word : words) {
     say_differences(scenarios.emplace_back(read_scenario(word, Changes(set))));
@@ -403,9 +403,12 @@ json configuration_json(const ComparedConfiguration& configuration,
 }  // namespace
 
 json simulate_profiles(const ProfileSimulationOptions& options) {
-  const std::vector<Scenario> scenarios = read_scenarios(options.scenarios, options.set);
+  std::vector<std::string> of_scenarios, of_machine;
+  for (const std::string& change : options.set)
+    (change.starts_with("cluster.") ? of_machine : of_scenarios).push_back(change);
+  const std::vector<Scenario> scenarios = read_scenarios(options.scenarios, of_scenarios);
   std::vector<ComparedMachine> machines =
-      read_machines(options.profiles, scenarios[0].experiments[0].hardware->profile.name);
+      read_machines(options.profiles, scenarios[0].experiments[0].hardware->profile.name, of_machine);
   const std::vector<ScheduleChoice> choices = choose_schedules(options.schedules, scenarios);
   const std::vector<ComparedConfiguration> configurations = gather(scenarios);
 

@@ -12,7 +12,7 @@ struct ProfileSimulationOptions {
   std::vector<std::string> profiles;   // names or files; empty: the whole suite
   std::vector<std::string> scenarios;  // their configurations; the first one's cluster is the first machine
   std::vector<std::string> schedules;  // empty: the scenarios' schedules
-  std::vector<std::string> set;        // KEY=VALUE for the scenarios (changes.h); not of clusters
+  std::vector<std::string> set;        // KEY=VALUE (changes.h); of a cluster: one more machine
   bool attribute_shared = true;        // show the attribution of configurations that all scenarios share
   bool attribute_all = false;          // show every configuration's
 };

@@ -203,6 +203,7 @@ void check_model(const JsonInput& input, const Experiment& experiment, const Mod
 // Reads the configuration's model and its training.
 Experiment::Run read_run(JsonInput& input, const Changes& changes) {
   Experiment::Run run{};
+  input.ignore("cluster");  // of simulations, so that one file is for both
   run.model_data = read_named_data(input, "model", "models", changes);
   run.model = read_model(*run.model_data.content, run.model_data.path);
   if (run.model.variant.rotary_share < 1 || run.model.variant.dropout > 0)
@@ -326,6 +327,18 @@ std::vector<std::string> missing_fields(JsonInput& input) {
 }
 
 }  // namespace
+
+json with_required(const json& scenario) {
+  json all = {{"name", "any"}, {"schedules", {"1f1b"}}, {"parallel", {{"pp", 1}}}, {"microbatches", 1}};
+  if (scenario.contains("global_batch")) all.erase("microbatches");
+  if (scenario.contains("costs"))
+    all.update({{"costs", {{"unit", json::object()}}}, {"layers_per_chunk", {1}}});
+  else
+    all.update({{"model", "tiny"}, {"cluster", "a800"}, {"seq", 8}});
+  if (scenario.contains("run")) all.erase("cluster");
+  all.merge_patch(scenario);
+  return all;
+}
 
 void refuse_missing(JsonInput& input) {
   std::vector<std::string> missing;

@@ -81,7 +81,28 @@ void say_differences(const Scenario& scenario) {
     const std::string note = data.import.note();
     if (!note.empty() && said.insert(data.path).second)
       std::fprintf(stderr, "stp: %s: %s\n", data.path.c_str(), note.c_str());
+    if (!experiment.hardware) continue;
+    const NamedData& cluster = experiment.hardware->cluster_data;
+    if (said.insert(cluster.path).second) say_overridden(*cluster.content, cluster.path);
   }
+}
+
+void say_overridden(const json& profile, const std::string& file) {
+  constexpr double kSame = 1.4;  // the suite's profiles: 0.9 to 1.3, switches that add up among them
+  const json measured = profile.value("all_reduce_measured", json::array());
+  const json& bus = profile.at("all_reduce_bus_gb_per_s");
+  double most = 0;
+  for (const json& group : measured)
+    for (const json& size : group.at("sizes")) most = std::max(most, size.at("bus_gb_per_s").get<double>());
+  const double times = bus.at("value").get<double>() / most;
+  if (measured.empty() || (bus.at("source") != "--set" && times < kSame && kSame * times > 1)) return;
+  std::fprintf(stderr,
+               "stp: %s: all_reduce_bus_gb_per_s is %g, which has no effect on groups of %s ranks: their "
+               "all_reduce_measured, up to %g, comes first; change that too, or remove it (--set "
+               "cluster.all_reduce_measured=[])\n",
+               file.c_str(), bus.at("value").get<double>(),
+               joined(measured, [](const json& group) { return json_text(group.at("ranks")); }).c_str(),
+               most);
 }
 
 std::string scenario_path(const std::string& word) {
@@ -205,16 +226,10 @@ json Scenario::as_run() const {
   return scenario;
 }
 
-Scenario read_scenario(const std::string& word, const Changes& changes, Invalid invalid) {
-  const std::string path = scenario_path(word);
-  json content = read_json_file(path);
-  changes.apply_to_scenario(content);
+namespace {
+
+Scenario read(const json& content, const std::string& path, const Changes& changes, Invalid invalid) {
   JsonInput input(content, path);
-  refuse_other_kind(content, path, "a scenario");
-  if (input.has("pairs"))
-    throw input.error("pairs", "makes this a scenario of GEMMs and all-reduces, without schedules",
-                      "use stp simulate or stp reproduce, or remove it");
-  if (invalid == Invalid::refuse) refuse_missing(input);
   Scenario scenario{
       .file = path, .name = read_scenario_name(input), .title = "", .experiments = {}, .comparison = {}};
   scenario.title = changes.title(input.string_or("title", scenario.name), scenario.name);
@@ -252,6 +267,32 @@ Scenario read_scenario(const std::string& word, const Changes& changes, Invalid 
   }
   input.done();
   return scenario;
+}
+
+}  // namespace
+
+Scenario read_scenario(const std::string& word, const Changes& changes, Invalid invalid) {
+  const std::string path = scenario_path(word);
+  json content = read_json_file(path);
+  changes.apply_to_scenario(content);
+  JsonInput input(content, path);
+  refuse_other_kind(content, path, "a scenario");
+  if (input.has("pairs"))
+    throw input.error("pairs", "makes this a scenario of GEMMs and all-reduces, without schedules",
+                      "use stp simulate or stp reproduce, or remove it");
+  if (invalid == Invalid::leave_out) return read(content, path, changes, invalid);
+  try {
+    refuse_missing(input);
+  } catch (const InputError&) {
+    try {
+      read(with_required(content), path, changes, invalid);
+    } catch (const UnknownField&) {  // often why another is missing
+      throw;
+    } catch (const InputError&) {
+    }
+    throw;
+  }
+  return read(content, path, changes, invalid);
 }
 
 std::vector<std::string> suite_scenarios() {

@@ -143,6 +143,9 @@ Scenario read_scenario(const std::string& word, const Changes& changes = {},
 /// Says on standard error, once of each config.json, how the model file made of it differs. For commands, of
 /// whose processes one may say it.
 void say_differences(const Scenario& scenario);
+/// Says on standard error that a profile's all_reduce_bus_gb_per_s has no effect, if it was given by --set or
+/// contradicts the profile's all_reduce_measured, which comes first.
+void say_overridden(const nlohmann::json& profile, const std::string& file);
 
 /// The names of the suite's scenarios, in `reproduce`'s order.
 std::vector<std::string> suite_scenarios();

@@ -170,13 +170,14 @@ std::string Table::text(const Screen& screen) const {
   const bool numbers = rows_[0][0] == kNumber;
   const std::vector<size_t> first = numbers ? std::vector<size_t>{0, 1} : std::vector<size_t>{0};
   const size_t first_width = shape.widths[0] + (numbers ? 2 + shape.widths[1] : 0);
+  const bool once = numbers && 2 * first_width > screen.width;  // long names in the first part alone
   std::vector<std::vector<size_t>> parts{first};
   size_t used = first_width;
   for (size_t column = first.size(); column < shape.widths.size(); ++column) {
     const size_t more = 2 + shape.widths[column];
-    if (wide && used + more > screen.width && parts.back().size() > first.size()) {
-      parts.push_back(first);
-      used = first_width;
+    if (wide && used + more > screen.width && parts.back().size() > (once ? 1 : first.size())) {
+      parts.push_back(once ? std::vector<size_t>{0} : first);
+      used = once ? shape.widths[0] : first_width;
     }
     parts.back().push_back(column);
     used += more;

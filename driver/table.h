@@ -33,8 +33,8 @@ class Table {
   /// Shows cells `value` of the column `title` in red.
   void highlight(std::string title, std::string value) { red_ = {std::move(title), std::move(value)}; }
   /// Columns of text are aligned left, others right. A table wider than the screen gets titles of several
-  /// lines; if that is not enough, parts below each other, each with the rows' numbers and the first column.
-  /// A text in the last column has several lines.
+  /// lines; if that is not enough, parts below each other, each with the rows' numbers and the first column
+  /// (a wide one in the first part alone). A text in the last column has several lines.
   [[nodiscard]] std::string text(const Screen& screen = Screen::of_output()) const;
 
  private:

@@ -45,19 +45,17 @@ std::string beside(const Tuned& one, const Tuned& other) {
   return text.empty() ? "the same" : text;
 }
 
-const StepOutcome& fastest(const TuneResult& result) {
-  return *std::ranges::min_element(result.points, {}, &StepOutcome::step_s);
-}
-
 std::string why_first(const TuneResult& result, const ErrorBand& band) {
   const Tuned& first = result.best.front();
-  const StepOutcome& quick = fastest(result);
+  const Tuned& fastest =
+      *std::ranges::min_element(result.best, {}, [](const Tuned& one) { return one.outcome.step_s; });
+  const StepOutcome& quick = fastest.outcome;
   std::string text = first.name() + " is ";
   if (first.outcome.step_s <= quick.step_s)
     text += "the fastest";
   else
     text += share_text(first.outcome.step_s / quick.step_s - 1) + " slower than the fastest, " +
-            result.names[&quick - result.points.data()] + ", and simpler or smaller, with " +
+            fastest.name() + ", and simpler or smaller, with " +
             fixed(std::abs(first.outcome.margin_gb - quick.margin_gb), 0) + " GB " +
             (first.outcome.margin_gb >= quick.margin_gb ? "more" : "less") + " room";
   text += ". " + std::to_string(result.equals) + " configurations are within " + share_text(band.share) +
@@ -231,8 +229,8 @@ std::string tune_text(const TuneSpace& space, const TuneResult& result, const Er
                &one == &first ? "" : beside(one, first)});
   }
   const size_t width = Screen::of_output().width;
-  return table.text() + wrapped(why_first(result, band), width) + "\n" + left_out(result.counts) +
-         wrapped(of_memory(space), width) + "\n";
+  return table.text() + wrapped(why_first(result, band), width) + "\n" +
+         wrapped(left_out(result.counts), width) + wrapped(of_memory(space), width) + "\n";
 }
 
 json tune_json(const TuneSpace& space, const TuneResult& result, const ErrorBand& band,

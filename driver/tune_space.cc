@@ -104,7 +104,8 @@ json base_of(const TuneOptions& options, const Framework& framework, std::string
   }
   changes.apply_to_scenario(base);
   const auto take = [&](const char* key, const std::string& word) {
-    if (!word.empty()) base[key] = word.ends_with(".json") ? path_of_user(word) : word;
+    if (!word.empty())
+      base[key] = word.ends_with(".json") || word.find('/') != std::string::npos ? path_of_user(word) : word;
     if (!base.contains(key))
       throw InputError(file, std::string("--") + key, "is missing", "name one of the suite's, or a file");
   };
@@ -160,7 +161,7 @@ bool Saver::covers(const Saver& other) const {
 }
 
 std::string reason_of(const InputError& error) {
-  const std::string text = std::regex_replace(error.what(), std::regex("(^|[ (])[0-9]+(?=[ ,;)]|$)"), "$1N");
+  const std::string text = std::regex_replace(error.what(), std::regex("(^|[ (])[0-9]+(?=[ ,;:)]|$)"), "$1N");
   return text.substr(0, text.find("; "));
 }
 

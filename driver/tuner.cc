@@ -482,7 +482,11 @@ void Search::choose() {
   std::ranges::sort(tuned_, {}, order);
   result_.equals =
       std::ranges::count_if(tuned_, [&](const Tuned& one) { return one.outcome.step_s <= equal; });
-  tuned_.resize(std::min(tuned_.size(), kBest));
+  auto end = tuned_.begin() + static_cast<std::ptrdiff_t>(std::min(tuned_.size(), kBest));
+  const auto fastest =
+      std::ranges::min_element(tuned_, {}, [](const Tuned& one) { return one.outcome.step_s; });
+  if (fastest >= end) std::iter_swap(end++, fastest);  // with which the first is compared
+  tuned_.erase(end, tuned_.end());
   result_.best = std::move(tuned_);
 }
 

@@ -41,7 +41,7 @@ struct TuneCounts {
 };
 
 struct TuneResult {
-  std::vector<Tuned> best;          // the ten best: equals of the fastest by simplicity, then those behind it
+  std::vector<Tuned> best;  // the ten best: equals of the fastest by simplicity, then others; and the fastest
   std::vector<StepOutcome> points;  // all that were simulated
   std::vector<std::string> names;   // of these
   size_t equals = 0;                // configurations within the band of the fastest

@@ -9,10 +9,12 @@ Exits with 1 and one line on stderr if the file holds no points, or the plot can
 import sys
 
 try:
+    from scipy.optimize import linear_sum_assignment
+    from scipy.spatial.distance import cdist
     from stp_plots.draw import one_plot, style
     from stp_plots.files import ReportError
 except ImportError as error:
-    sys.exit(f"tune.py: numpy, pandas and matplotlib are needed: {error}")
+    sys.exit(f"tune.py: numpy, scipy, pandas and matplotlib are needed: {error}")
 
 MOST_NAMES = 8
 
@@ -33,6 +35,14 @@ def named(edge):
     return [edge[round(i * (len(edge) - 1) / (MOST_NAMES - 1))] for i in range(MOST_NAMES)]
 
 
+def places(points, limits):
+    """For each point, where its label begins, in shares of the axes: in a column beside them. Lines to labels that are shortest in sum do
+    not cross."""
+    column = [(1.02, 0.95 - 0.08 * i) for i in range(len(points))]
+    shares = [[value / limit for value, limit in zip(point, limits)] for point in points]
+    return [column[i] for i in linear_sum_assignment(cdist(shares, column))[1]]
+
+
 def draw(record):
     points = record.get("points", [])
     if not points:
@@ -48,11 +58,12 @@ def draw(record):
     choice = record["best"][0]
     axes.plot(choice["peak_total_gb"], choice["tokens_per_s_per_gpu"], "D", color=style.SCHEDULE_COLOURS["zb-h2"], label="first choice")
     axes.axvline(record["gpu_memory_gb"], color=style.INK, linewidth=0.8, linestyle="--", label="memory of the GPU")
-    axes.set(xlim=(0, 1.03 * max([*memory, record["gpu_memory_gb"]])), ylim=(0, 1.1 * max(rate)))
-    for i, one in enumerate(named(edge)):  # in a column of their own: corners lie close to each other
-        axes.annotate(one["name"], (one["peak_total_gb"], one["tokens_per_s_per_gpu"]), xytext=(0.01, 0.8 - 0.08 * i),
-                      textcoords="axes fraction", fontsize=7, color=style.INK, va="center",
-                      arrowprops={"arrowstyle": "-", "color": style.GRID, "linewidth": 0.7})  # fmt: skip
+    limits = 1.03 * max([*memory, record["gpu_memory_gb"]]), 1.1 * max(rate)
+    axes.set(xlim=(0, limits[0]), ylim=(0, limits[1]))
+    corner = {one["name"]: (one["peak_total_gb"], one["tokens_per_s_per_gpu"]) for one in named(edge)}
+    for (name, point), place in zip(corner.items(), places([*corner.values()], limits)):
+        axes.annotate(name, point, xytext=place, textcoords="axes fraction", fontsize=7, color=style.INK, va="center",
+                      arrowprops={"arrowstyle": "-", "relpos": (0, 0.5), "color": style.GRID, "linewidth": 0.7})  # fmt: skip
     axes.set(xlabel="memory of the fullest GPU, GB", ylabel="tokens/s/GPU")
     axes.set_title(f"{record['model']} on {record['gpus']} {record['cluster']}: {record['counts']['simulated']} of "
                    f"{record['counts']['configurations']} configurations simulated; slower ones were left out by their bound")  # fmt: skip

@@ -131,6 +131,9 @@ class Arguments(CommandLine):
         for name, encoding in (("u.csv", "utf-16"), ("u.json", "utf-16-le"), ("u.txt", "utf-16-be")):
             (self.folder / name).write_bytes(order.encode(encoding))
             self.refused(["validate", name], f"{name}: holds NUL bytes: it is UTF-16, or no text; save it as UTF-8 text")
+        for name, before in (("latin.csv", order), ("latin.txt", "# placement loop\n")):
+            (self.folder / name).write_bytes((before + "F0é.0").encode("latin-1"))
+            self.refused(["validate", name], f"{name}:2:3: holds bytes that are not UTF-8; save it as UTF-8 text")
         (self.folder / "bom.csv").write_bytes(order.encode("utf-8-sig"))
         self.succeed("validate", "bom.csv")
         path = self.write(order, "order.csv")
@@ -260,6 +263,8 @@ class Output(CommandLine):
         sweep = changed(UNIT, schedules=["stp"], parallel={"pp": 16}, layers_per_chunk=[1] * 32, microbatches=list(range(200, 240)))
         command = ["reproduce", str(self.write(sweep)), "--no-plots", "--out"]
         kept = self.folder / "new.rows"
+        said = self.interrupted_after_rows(kept, signal.SIGINT, *command, "new")
+        self.assertTrue(said.endswith("stp: interrupted; finished rows are in new.rows, and the same command goes on from them\n"), said)
         self.interrupted_after_rows(kept, signal.SIGKILL, *command, "new")
         lines = kept.read_text()
         cut = lines[: lines.rindex("\n") + 20]  # the last row is half-written
@@ -401,9 +406,11 @@ class Changes(CommandLine):
     def test_bad_changes(self):
         path = self.write(HARDWARE)
         for word, *words in (("seq", '"seq" is not KEY=VALUE'), ("=3", "not KEY=VALUE"), ("a..b=3", "not KEY=VALUE"), ("seq=", "not KEY=VALUE"),
-                             ("seq=many", str(path), ": seq: ", "whole number"), ("sequence=3", str(path), "sequence", "seq"),
-                             ("seq.x=3", "--set", "seq has no fields"), ("cluster.peak_tflop=3", "a800.json", "peak_tflop"),
-                             ("cluster.peak_tflops=-3", "a800.json", "peak_tflops.value", "out of range")):
+                             ("seq=many", "--set: seq: ", "whole number"), ("sequence=3", "--set: sequence: ", "seq"), ("parallel.pp=0", "--set: parallel.pp: "),
+                             ("seq.x=3", "--set", "seq has no fields"), ("cluster.peak_tflop=3", "--set: cluster.peak_tflop: "),
+                             ("cluster.peak_tflops=-3", "--set: cluster.peak_tflops.value: ", "out of range"),
+                             ("title=new", str(path), ": seq: ")):
+            self.write(changed(HARDWARE, **({"seq": "many"} if word == "title=new" else {})))
             self.refused(["simulate", path, "--set", word], *words)
         self.refused(["simulate", path, "--set", "seq=1", "--set", "seq=2"], "--set: seq is given twice")
         self.refused(["simulate", path, "--set", "cluster.kernel_overhead_us=5e-6"], "kernel_overhead_us: is 5e-06 µs", "not seconds")
@@ -454,7 +461,7 @@ class HuggingFace(CommandLine):
         self.refused(["model", "import", "config.json", "--out", "ours.json"], "ours.json: --out: exists")
         self.refused(["model", "import", "ours.json"], "ours.json: is not Hugging Face's")
         # The suite's scenarios divide layers as the paper does.
-        self.refused(["simulate", "llm-a800", "--set", "model=config.json"], "--set layers_per_chunk=even", silent=False)
+        self.refused(["simulate", "llm-a800", "--set", "model=./"], "--set layers_per_chunk=even", silent=False)
 
     def test_the_example_of_the_page_runs(self):
         page = (ROOT / "docs/scenarios.md").read_text(encoding="utf-8")

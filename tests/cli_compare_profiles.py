@@ -235,7 +235,30 @@ class CompareProfiles(CommandLine):
         for row, schedule in zip(rows, comparison["throughput"][0]["schedules"]):
             self.assertAlmostEqual(schedule["cells"][0]["throughput_samples_per_s"], row["throughput_samples_per_s"], places=9)
         self.assertIn("kernels: megatron-te (Transformer Engine), of the scenarios\n", self.succeed(*command, "implementation=megatron-te").stdout)
-        self.refused([*command, "cluster.peak_tflops=400"], "--set", "is of a cluster", "copy a profile")
+        self.refused([*command, "cluster=h100"], "--set", "is of a cluster", "change a copy of the last one")
+
+    def test_a_changed_copy_is_one_more_machine(self):
+        scenario = self.write(changed(HARDWARE, schedules=["1f1b-i", "stp"]))
+        command = ["compare", "--profiles", "a800", "--scenarios", scenario, "--set", "cluster.peak_tflops=600", "implementation=suite"]
+        comparison = json.loads(self.succeed(*command, "--json", "-").stdout)
+        self.assertEqual(comparison["clusters"]["a800-changed"]["peak_tflops"], {"value": 600, "source": "--set"})
+        self.write(changed(read_json(PROFILES / "a800.json"), name="mine", peak_tflops={"value": 600, "source": "written"}), "copy.json")
+        rows = self.results(changed(HARDWARE, cluster="copy.json", schedules=["1f1b-i", "stp"], implementation="suite"))
+        for row, schedule in zip(rows, comparison["throughput"][0]["schedules"]):
+            self.assertAlmostEqual(schedule["cells"][1]["throughput_samples_per_s"], row["throughput_samples_per_s"], places=9)
+        self.refused([*command[:2], *command[3:]], "--set", "--profiles names none", "--profiles h100")
+        self.refused([*command[:7], "cluster.peak_tflop=3"], "--set: cluster.peak_tflop: is not a known field", "peak_tflops")
+
+    def test_an_all_reduce_that_has_no_effect_is_said(self):
+        profile = read_json(PROFILES / "h100.json")
+        profile["all_reduce_bus_gb_per_s"]["value"] *= 2
+        self.write(profile, "faster.json")
+        bus = "cluster.all_reduce_bus_gb_per_s"
+        for cluster, changes, said in (("h100", ["seq=4096"], None), ("faster.json", ["seq=4096"], 734), ("h100", [f"{bus}=370"], 370),
+                                       ("h100", [f"{bus}=900", "cluster.all_reduce_measured=[]"], None)):
+            stderr = self.succeed("simulate", self.write(changed(HARDWARE, cluster=cluster)), "--set", *changes).stderr
+            known = f"all_reduce_bus_gb_per_s is {said}, which has no effect on groups of 8 ranks: their all_reduce_measured, up to 478.9, comes first"
+            self.assertEqual(known in stderr, said is not None, stderr)
 
     def test_fixed_memory_is_counted_for_all_or_none(self):
         scenario, margins = changed(HARDWARE, schedules=["stp"]), {}

@@ -200,6 +200,13 @@ class Terminal(CommandLine):
             self.assertEqual(sorted(cell for line in rows for cell in re.split(r"  +", line.strip())[1:]), cells)
         self.assertEqual(COLOUR.sub("", self.shown(400, "simulate", path)).splitlines()[1:], plain)
 
+    def test_a_table_of_long_names_is_no_wider_either(self):
+        words = ["--model", "llm-12.1b", "--cluster", "a800", "--gpus", "16", "--global-batch", "16", "--seq", "3072", "--schedule", "1f1b,stp,dualpipev",
+                 "--microbatch-size", "1", "--tp", "4", "--cp", "1,2", "--sequence-parallel", "on", "--layers", "balanced"]  # fmt: skip
+        for columns in (80, 120):
+            lines = COLOUR.sub("", self.shown(columns, "tune", *words, "--out", f"choice-{columns}", STP_PYTHON="/bin/true")).splitlines()
+            self.assertLessEqual(max(map(len, lines)), columns)
+
     def test_lists_and_help_are_wrapped_between_words(self):
         for arguments in (["list", "scenarios"], ["list", "schedules"], ["--help"], ["help", "run"], ["run", "--help"]):
             plain = self.succeed(*arguments).stdout

@@ -310,7 +310,10 @@ class Profiles(CommandLine):
 
     def test_a_missing_field_that_may_be_misspelled(self):
         self.profile["multiprocessors"] = self.profile.pop("sms")
-        self.profile_refused("sms", "is missing", "perhaps in place of multiprocessors, not known here")
+        self.profile_refused("multiprocessors", "is not a known field here, and sms is missing; remove or rename it")
+        for name, wrong in (("microbatches", "microbatchs"), ("seq", "Seq"), ("schedules", "schedule"), ("cluster", "clutser")):
+            self.scenario_refused(changed(HARDWARE, **{name: None, wrong: HARDWARE[name]}), wrong, f'is not a known field here; did you mean "{name}"?')
+        self.scenario_refused(changed(UNIT, layers_per_chunk=None, layers_per_chunks=[1, 1]), "layers_per_chunks", 'did you mean "layers_per_chunk"?')
 
     def test_control_characters(self):
         self.profile["name"] = "a\x1b]0;b\x07"

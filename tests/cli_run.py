@@ -270,7 +270,7 @@ class Run(CommandLine):
             ({"model": "nemotron4-15b", "parallel": {"pp": 2}}, ["model", "partial_rotary_factor"]),
             ({"parallel": {"pp": 2, "tp": 3}}, ["parallel.tp", "does not divide"]),
             ({"parallel": {"pp": 8, "tp": 4, "dp": 16}}, ["parallel", "256"]),
-            ({"cluster": "a800"}, ["cluster", "is not a known field"]),
+            ({"cluster": "a800", "contention": True}, ["contention", "is not a known field"]),
             ({"microbatches": 3}, ["microbatches", "1f1b-i", "use 4"]),
         ):
             self.refused(["run", self.write(RUN | change, "spoilt.json"), "--backend", "cpu"], *words)

@@ -32,6 +32,13 @@ class Search(CommandLine):
         self.assertEqual(again, same)
         self.assertNotEqual(again["ranks"], other["ranks"])
 
+    def test_starts_from_the_scenario_s_one_order_too(self):
+        named = [line.split()[0] for line in self.search("--out", str(self.folder / "a.json")).splitlines()[1:-1]]
+        self.assertEqual(named[-1], "search")
+        self.assertIn("stp", named)
+        slow = self.search("--set", 'schedules=["gpipe"]', "--set", "layers_per_chunk=[2, 2]", "--out", str(self.folder / "b.json"))
+        self.assertRegex(slow, r"\ngpipe .*-")  # slower than the fastest
+
     def test_says_why_it_ended(self):
         self.assertIn("within 0.1 % of the bound", self.search("--out", str(self.folder / "a.json"), "--set", "parallel.pp=1",
                                                                "--set", "layers_per_chunk=[1, 1]", "--set", "costs.unit.all_reduce=0"))
@@ -42,7 +49,8 @@ class Search(CommandLine):
         for arguments, words in ((["--memory-limit", "few"], ("--memory-limit", "few", "number")),
                                  (["--memory-limit", "1"], ("--memory-limit", "1 activations", "allow more")),
                                  (["--configuration", "2"], ("--configuration", "2 is not there")),
-                                 (["--set", "merge_backward=true"], ("merge_backward", "remove it"))):
+                                 (["--set", "merge_backward=true"], ("merge_backward", "remove it")),
+                                 (["--set", 'schedules=["dualpipe"]', "microbatches=4"], ("schedules: dualpipe has two pipelines", "name another"))):
             self.refused(["search", file, *arguments, "--out", str(self.folder / "new.json")], *words)
 
 

@@ -3,6 +3,7 @@
     cli_tune.py STP_BINARY [unittest arguments]
 """
 
+import re
 import signal
 import subprocess
 import time
@@ -67,6 +68,18 @@ class Tune(CommandLine):
         self.assertIn(f"--tensor-model-parallel-size {row['tp']}\n", (folder / "choice-megatron.txt").read_text())
         self.succeed("validate", str(folder / "choice.csv"))
         self.assertTrue(read_json(folder / "choice-trace.json")["traceEvents"])
+
+    def test_the_fastest_is_in_the_table(self):
+        record, _ = self.tuned(*with_flags(SMALL, [*CASES[1], "--band", "100"]))
+        fastest = min(record["points"], key=lambda one: one["step_time_s"])
+        self.assertEqual([one["step_time_s"] for one in record["best"][10:]], [fastest["step_time_s"]])
+        self.assertIn(f"the fastest, {record['best'][10]['name']}, ", record["reason"])
+
+    def test_reasons_that_differ_in_numbers_alone_are_one(self):
+        record, _ = self.tuned(*with_flags(SMALL, ["--schedule", "dualpipev,1f1b-i,stp", "--tp", "2,4,8", "--global-batch", "8"]))
+        reasons = [re.sub(r"\b[0-9]+\b", "N", reason) for reason in record["counts"]["refused"]]
+        self.assertIn("dualpipev", " ".join(reasons))
+        self.assertEqual(len(reasons), len(set(reasons)), reasons)
 
     def test_an_interrupted_search_goes_on(self):
         whole, _ = self.tuned(*SMALL, *CASES[0])

@@ -11,6 +11,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import report
+import tune
 from records_for_test import experiment, kept, line, pair, row
 from stp_plots.draw import breakdown, figures, headline, overlap, panels, style, times
 from stp_plots.judge import host_links, measurements
@@ -190,6 +191,14 @@ class FigureTest(unittest.TestCase):
             axes.figure.draw_without_rendering()
             named = [tick.label1.get_text() for tick in axes.xaxis.get_minor_ticks() if tick.label1.get_visible()]
             self.assertEqual(named, [str(rank) for rank in range(0, ranks, -(-ranks // 18))])
+
+    def test_lines_to_labels_do_not_cross(self):
+        points, limits = [(19, 2095), (21.8, 2135), (22.2, 2136), (23, 2232), (26.5, 2240), (26.6, 2320), (60, 2330)], (82, 2550)
+        at = [complex(x / limits[0], y / limits[1]) for x, y in points]
+        lines = [(point, complex(*place)) for point, place in zip(at, tune.places(points, limits))]
+        for (a, b), (c, d) in itertools.combinations(lines, 2):
+            sides = [((end - begin).conjugate() * (of - begin)).imag for begin, end, of in ((a, b, c), (a, b, d), (c, d, a), (c, d, b))]
+            self.assertFalse(sides[0] * sides[1] < 0 and sides[2] * sides[3] < 0, (a, b, c, d))
 
     def test_known_schedules_keep_their_colours(self):
         self.assertEqual(style.schedule_colours(["x", "stp"])["stp"], self.colours["stp"])

@@ -54,6 +54,9 @@ std::string find_data_file(const std::string& word, const std::string& folder, c
                            const std::string& field) {
   std::error_code ignored;
   if (word == "-" || fs::is_character_file(word, ignored) || fs::is_fifo(word, ignored)) return word;
+  if (const fs::path config = fs::path(path_in(from, word)) / "config.json";  // of a checkpoint's folder
+      word.find('/') != std::string::npos && fs::exists(config, ignored))
+    return config.string();
   if (word.ends_with(".json")) {
     std::string path = path_in(from, word);
     if (fs::exists(path, ignored)) return path;

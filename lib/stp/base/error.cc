@@ -51,6 +51,10 @@ InputError InputError::in_field(const std::string& field) const {
   return {file_, field_.empty() ? field : field_, problem_, remedy_};
 }
 
+InputError InputError::moved(const std::string& file, const std::string& field) const {
+  return {file, field, problem_, remedy_};
+}
+
 InputError InputError::below(const std::string& parent) const {
   if (parent.empty()) return *this;
   return {file_, field_.empty() ? parent : parent + "." + field_, problem_, remedy_};

@@ -35,9 +35,12 @@ class InputError : public std::runtime_error {
   [[nodiscard]] InputError in_file(const std::string& file) const;
   /// The same error with `field`, if it names none.
   [[nodiscard]] InputError in_field(const std::string& field) const;
+  /// The same error as of `file` and `field`, in place of its own.
+  [[nodiscard]] InputError moved(const std::string& file, const std::string& field) const;
   /// The same error with its field under `parent` ("" changes nothing).
   [[nodiscard]] InputError below(const std::string& parent) const;
 
+  [[nodiscard]] const std::string& field() const { return field_; }
   [[nodiscard]] const std::string& problem() const { return problem_; }
 
  private:

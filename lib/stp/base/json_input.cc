@@ -143,6 +143,18 @@ std::string read_text_file(const std::string& path) {
   return text;
 }
 
+void check_utf8(const std::string& text, const std::string& name) {
+  size_t more = 0;  // bytes that the character begun still needs
+  for (size_t i = 0; i <= text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(i < text.size() ? text[i] : 0);
+    const bool goes_on = (byte & 0xC0) == 0x80;
+    if (goes_on != (more > 0) || byte == 0xC0 || byte == 0xC1 || byte > 0xF4)
+      throw InputError(name + ":" + place_of(text, more > 0 ? i : i + 1), "",
+                       "holds bytes that are not UTF-8", "save it as UTF-8 text");
+    more = goes_on ? more - 1 : (byte >= 0xC0) + (byte >= 0xE0) + (byte >= 0xF0);
+  }
+}
+
 json read_json_file(const std::string& path) { return parse_json(read_text_file(path), path); }
 
 std::string json_text(const json& value, int indent) {
@@ -195,12 +207,9 @@ std::vector<std::string> JsonInput::keys() const {
 
 void JsonInput::collect_missing() { missing_ = std::make_shared<std::vector<std::string>>(); }
 
-InputError JsonInput::missing_error(const std::vector<std::string>& unknown) const {
+InputError JsonInput::missing_error() const {
   const bool one = missing_->size() == 1;
-  const std::string instead =
-      unknown.empty() ? "" : ", perhaps in place of " + joined(unknown) + ", not known here";
-  return {file_, joined(*missing_), one ? "is missing" : "are missing",
-          (one ? "add it" : "add them") + instead};
+  return {file_, joined(*missing_), one ? "is missing" : "are missing", one ? "add it" : "add them"};
 }
 
 InputError JsonInput::error(const std::string& key, const std::string& problem,
@@ -360,14 +369,18 @@ void JsonInput::done() const {
     const std::string guess = nearest(item.key(), {asked_.begin(), asked_.end()});
     if (!guess.empty()) guesses.push_back("did you mean \"" + guess + "\" for " + item.key() + "?");
   }
-  const bool whole_file = field_.empty();
-  if (whole_file && missing_ && !missing_->empty()) throw missing_error(unknown);
+  std::string lacking;
+  if (field_.empty() && missing_ && !missing_->empty()) {  // of the whole file
+    if (unknown.empty()) throw missing_error();
+    lacking = ", and " + joined(*missing_) + (missing_->size() == 1 ? " is missing" : " are missing");
+  }
   if (unknown.empty()) return;
   if (unknown.size() == 1)
-    throw InputError(file_, unknown[0], "is not a known field here",
-                     guesses.empty() ? "remove it" : guesses[0].substr(0, guesses[0].rfind(" for ")) + "?");
-  throw InputError(file_, joined(unknown), "are not known fields here",
-                   "remove them" + (guesses.empty() ? "" : "; " + joined(guesses)));
+    throw UnknownField(file_, unknown[0], "is not a known field here" + lacking,
+                       guesses.empty() ? lacking.empty() ? "remove it" : "remove or rename it"
+                                       : guesses[0].substr(0, guesses[0].rfind(" for ")) + "?");
+  throw UnknownField(file_, joined(unknown), "are not known fields here" + lacking,
+                     "remove them" + (guesses.empty() ? "" : "; " + joined(guesses)));
 }
 
 std::vector<std::string> nearest_few(const std::string& word, std::vector<std::string> candidates,

@@ -24,6 +24,8 @@ inline constexpr size_t kLargestInput = size_t{256} << 20;
 std::string read_file(const std::string& path);
 /// The same for UTF-8 text; removes a byte order mark. InputError for UTF-16 and other text with NUL bytes.
 std::string read_text_file(const std::string& path);
+/// Throws InputError with line and column if `text`, of the file `name`, is not UTF-8.
+void check_utf8(const std::string& text, const std::string& name);
 
 /// Reads and parses `path`. Refuses a missing file, a syntax error (NaN and Infinity among them), a key given
 /// twice and trailing text, each as InputError.
@@ -39,6 +41,12 @@ std::string json_text(const nlohmann::json& value, int indent = -1);
 std::string json_text(const std::string& text);
 /// `text` with bytes that are not UTF-8 replaced.
 std::string valid_utf8(const std::string& text);
+
+/// A field that its reader does not know: perhaps the misspelled name of one that is missing.
+class UnknownField : public InputError {
+ public:
+  using InputError::InputError;
+};
 
 /// One JSON object being read: fetch its fields by name and type, then call `done()`, which refuses the rest.
 class JsonInput {
@@ -83,7 +91,7 @@ class JsonInput {
   /// Accepts the key without reading its value (a comment, a source).
   void ignore(const std::string& key);
 
-  /// Refuses all keys that were not read, and suggests the known key nearest to each.
+  /// Refuses all keys that were not read (UnknownField), and suggests the known key nearest to each.
   void done() const;
 
   /// An error about this object's field `key`.
@@ -99,8 +107,7 @@ class JsonInput {
   void ask(const std::string& key);
   /// Null if the field is missing and missing fields are collected.
   const nlohmann::json* required(const std::string& key);
-  /// `unknown`: fields that may be misspelled names of missing ones.
-  [[nodiscard]] InputError missing_error(const std::vector<std::string>& unknown = {}) const;
+  [[nodiscard]] InputError missing_error() const;
 
   SharedJson whole_;  // for of_file()
   const nlohmann::json* value_;

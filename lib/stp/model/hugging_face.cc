@@ -141,8 +141,8 @@ class Importer {
       import_neox();
     else
       import_rotary();
-    if (const bool tied = flag("tie_word_embeddings", family_.tied); tied != family_.tied)
-      set("tie_word_embeddings", "tied", tied);
+    if (const bool tied = flag("tie_word_embeddings", family_.tied, "tied"); tied != family_.tied)
+      made_.content["tied"] = tied;
     leave_out_others();
     const std::string note = made_.note();
     made_.content["source"] =
@@ -161,9 +161,11 @@ class Importer {
     return value;
   }
 
-  bool flag(const char* key, bool fallback) {
+  bool flag(const char* key, bool fallback, const char* ours) {
     taken_.insert(key);
-    return input_.boolean_or(key, fallback);
+    const bool value = input_.boolean_or(key, fallback);
+    if (input_.has(key)) made_.taken.push_back({std::string(key) + (value ? " true" : " false"), ours});
+    return value;
   }
 
   void leave_out(const std::string& key, const std::string& why) {
@@ -201,7 +203,7 @@ class Importer {
     if (input_.has("head_dim") || family_.query_key_norm) take("head_dim", "head_dim", 1 << 12);
     take_rotation();
     note_window();
-    if (!family_.qkv_bias_alone) set_biases(flag("mlp_bias", false));
+    if (!family_.qkv_bias_alone) set_biases(flag("mlp_bias", false, "biases"));
     if (family_.query_key_norm) set(made_.type, "query_key_norm", true);
     leave_out_if("hidden_act", "a gated MLP is priced the same with any activation");
     leave_out_if(family_.positions, "rotary embedding has no parameters");
@@ -209,7 +211,7 @@ class Importer {
 
   // Ours has biases of q, k and v alone, or all.
   void set_biases(bool mlp) {
-    const bool attention = flag("attention_bias", family_.attention_bias);
+    const bool attention = flag("attention_bias", family_.attention_bias, "biases");
     set(made_.type, "biases", attention && mlp ? "all" : attention ? "qkv" : "none");
     if (attention != mlp)
       made_.ignored.emplace_back(attention ? "attention_bias (of the output projection)"
@@ -224,7 +226,8 @@ class Importer {
     else if (input_.has("rope_parameters") && input_.object("rope_parameters").has("rope_theta"))
       theta = input_.object("rope_parameters").number("rope_theta", 1, 1e12);
     made_.content["rope_theta"] = theta;
-    made_.taken.push_back({"rope_theta " + shown("%g", theta), "rope_theta"});
+    const char* given = input_.has("rope_theta") || input_.has("rope_parameters") ? " " : " (left out) ";
+    made_.taken.push_back({"rope_theta" + (given + shown("%g", theta)), "rope_theta"});
     taken_.insert("rope_theta");
     if (!input_.has("rms_norm_eps")) return;
     made_.content["rms_norm_eps"] = input_.number("rms_norm_eps", 0, 1);
@@ -233,7 +236,8 @@ class Importer {
   }
 
   void note_window() {
-    bool used = family_.type == std::string("mistral") || flag("use_sliding_window", false);
+    bool used = family_.type == std::string("mistral") ||
+                flag("use_sliding_window", false, "whether there is a window");
     const int first = input_.integer_or("max_window_layers", 0, 0);
     if (family_.qkv_bias_alone || family_.query_key_norm) used = used && first < layers_;
     if (input_.has("layer_types")) {
@@ -267,7 +271,7 @@ class Importer {
   }
 
   void import_neox() {
-    if (flag("use_parallel_residual", true))
+    if (flag("use_parallel_residual", true, "one sublayer after the other"))
       throw input_.error(
           "use_parallel_residual",
           "is true (its default): attention and MLP share one all-reduce, which the suite does not have",
@@ -338,7 +342,10 @@ ImportedModel import_hugging_face(const json& content, const std::string& file, 
   JsonInput input(fields, file);
   refuse_unsupported(input, fields);
   const HuggingFace& family = family_of(input);
-  return Importer(input, family).import(name);
+  ImportedModel made = Importer(input, family).import(name);
+  for (const auto& [key, value] : content.items())
+    if (value.is_null()) made.left_out.push_back({key, "is null"});
+  return made;
 }
 
 }  // namespace stp

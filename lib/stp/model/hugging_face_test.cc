@@ -71,6 +71,18 @@ TEST(HuggingFace, ModelsHaveTheirPublishedParameters) {
     EXPECT_EQ(read_model(imported(config).content, name).parameters(), parameters) << name;
 }
 
+TEST(HuggingFace, SaysOfEachFieldWhatBecameOfIt) {
+  const json llama =
+      with(kLlama, {{"attention_bias", false}, {"rope_scaling", nullptr}, {"use_cache", true}});
+  for (const json& config : {llama, with(kMistral, {{"sliding_window", nullptr}}), kGpt2, kNeoX}) {
+    const ImportedModel made = imported(config);
+    std::string said = "model_type \n";
+    for (const auto& fields : {made.taken, made.left_out})
+      for (const auto& [name, what] : fields) said += name + " \n";
+    for (const auto& item : config.items()) EXPECT_THAT(said, HasSubstr(item.key() + " "));
+  }
+}
+
 TEST(HuggingFace, BiasesAreTheModels) {
   const auto biases = [](bool attention, bool mlp) {
     const ImportedModel made = imported(with(kLlama, {{"attention_bias", attention}, {"mlp_bias", mlp}}));

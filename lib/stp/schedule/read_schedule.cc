@@ -43,6 +43,7 @@ bool is_schedule_file(const std::string& path) {
 
 Schedule read_schedule(const std::string& text, const std::string& file) {
   const std::string format = format_of(text, file);
+  if (format != ".json") check_utf8(text, file);
   if (format == ".csv") return schedule_from_csv(text, file);
   if (format == ".txt") return schedule_from_text(text, file);
   const nlohmann::json content = parse_json(text, file);

@@ -25,11 +25,11 @@ VERDICTS = {
     CONTRADICTED: "a count of ours, which has no error, says otherwise, and the paper leaves open nothing that is counted",
     FITTED: "all its rows were fitted to: it tests nothing",
 }
-PREDICTED, COUNTED, CALIBRATED, SETTLED, NULL_TOO = (
-    "predicted", "counted", "calibrated", "settled", "no more than a null model")  # fmt: skip
+PREDICTED, COUNTED, CALIBRATED, SHAPED, NULL_TOO = (
+    "predicted", "counted", "calibrated", "shaped the model", "no more than a null model")  # fmt: skip
 EVIDENCE = {
     CALIBRATED: "values were fitted to some of these rows",
-    SETTLED: "these rows decided a choice of the model",
+    SHAPED: "these rows decided a choice of its form",
     NULL_TOO: "calibrated rows say as much without a simulation",
     PREDICTED: "nothing was fitted to these rows, and they decided no choice",
     COUNTED: "from an order alone, without a model of hardware",
@@ -58,7 +58,7 @@ class Claim:
     verdict: str
     evidence: str = words.NONE
     null_too: bool = False
-    settled: bool = False
+    shaped: bool = False
     rows: int = 0
     reason: str = ""
     published: str = words.NONE
@@ -385,14 +385,14 @@ CHECKS = {"errors": _errors, "gain": _gain, "gains": _all_gains, "fastest": _fas
           "gain_grows": _gain_grows, "gain_less": _gain_less, "overlap": _overlap, "fits": _fits, "ran": _ran, "saved": _saved}  # fmt: skip
 
 
-def _judged(outcome, counted, settled, left_open):
+def _judged(outcome, counted, shaped, left_open):
     """Verdict, evidence, and whether a null model says it too. A simulated figure of a GPU that nobody measured contradicts nothing: its
     own error is not known. A count has none, but the paper may count otherwise. Rows that decided a choice show no direction, and rows that
     were fitted to nothing."""
     contradicts = counted and not left_open
-    verdict = FITTED if outcome.fitted else HOLDS if outcome.met else DIRECTION if outcome.direction and not settled else CONTRADICTED if contradicts else UNDECIDED
+    verdict = FITTED if outcome.fitted else HOLDS if outcome.met else DIRECTION if outcome.direction and not shaped else CONTRADICTED if contradicts else UNDECIDED
     null_too = {HOLDS: outcome.null_too, DIRECTION: outcome.null_direction}.get(verdict, False)
-    known = {CALIBRATED: outcome.calibrated, SETTLED: settled, NULL_TOO: null_too, COUNTED: counted}
+    known = {CALIBRATED: outcome.calibrated, SHAPED: shaped, NULL_TOO: null_too, COUNTED: counted}
     return verdict, next((name for name, holds in known.items() if holds), PREDICTED), null_too
 
 
@@ -436,10 +436,10 @@ def evaluate(experiments, claims, strict=True):
         if strict and not outcome.met and not claim.get("because"):
             raise Fault(f'"{statement}" misses a criterion, and results/claims.json does not say why; add "because"')
         counted = run[name].unit_costs and not run[name].rows.empty
-        settled = claim.get("settled_by_its_rows", False)
-        verdict, evidence, null_too = _judged(outcome, counted, settled, "assumed" in claim)
+        shaped = claim.get("shaped_the_model", False)
+        verdict, evidence, null_too = _judged(outcome, counted, shaped, "assumed" in claim)
         reason = "" if outcome.met else claim.get("because", "no reason is known")
-        found.append(Claim(claim["where"], statement, verdict, evidence, null_too, settled, outcome.rows, reason, outcome.published, outcome.ours,
+        found.append(Claim(claim["where"], statement, verdict, evidence, null_too, shaped, outcome.rows, reason, outcome.published, outcome.ours,
                            outcome.criteria, claim.get("apart", ""), name, claim.get("key", "")))  # fmt: skip
     return found
 
@@ -480,7 +480,7 @@ def counts(evaluated):
 
     strengths = ", ".join(strength(kind) for kind in EVIDENCE if kind in evidence)
     text = f"Of {words.count(len(own), 'claim')} of the paper {parts(own)}. Evidence of those that hold: {strengths or 'none'}."
-    fresh = [one for one in own if one.scenario and not one.settled and one.evidence not in (CALIBRATED, COUNTED)]
+    fresh = [one for one in own if one.scenario and not one.shaped and one.evidence not in (CALIBRATED, COUNTED)]
     if not fresh:
         return text
     rows = [str(one.rows) for one in fresh if one.verdict == HOLDS]

@@ -113,9 +113,9 @@ class Records:
             found += [gain(data, {THROUGHPUT: base})] if base else []
         return found
 
-    def null(self, name, figure, new=False, of="stp"):
+    def null(self, name, figure, new=False, of="stp", over=None):
         """Ours and the better null model over the same predicted rows: `ours`, `null`, and in how many `nearer` is ours."""
-        rows = null_model.gain_errors(self.run[name], of) if figure == "gain" else null_model.errors(self.run[name], figure)
+        rows = null_model.gain_errors(self.run[name], of, over) if figure == "gain" else null_model.errors(self.run[name], figure)
         rows = rows[rows["new"]] if new else rows
         scale, unit = (1, " points") if figure == "gain" else (100, " %")
         ours, theirs = (Errors(scale * rows[column], unit) for column in ("error", f"{null_model.better(rows)}_error"))
