@@ -3,6 +3,7 @@
 #pragma once
 
 #include <stdexcept>
+#include <string>
 
 namespace stp {
 
@@ -10,7 +11,8 @@ namespace stp {
 class Interrupted : public std::runtime_error {
  public:
   /// `kept`: what remains of the work, for the message.
-  explicit Interrupted(const std::string& kept = "nothing was written");
+  explicit Interrupted(const std::string& kept);
+  Interrupted();  // says what note_kept() was told; at first that nothing was written
   [[nodiscard]] int exit_code() const { return exit_code_; }
 
  private:
@@ -19,6 +21,11 @@ class Interrupted : public std::runtime_error {
 
 /// From now on a signal ends the program at once, with a message. For work that has nothing to keep.
 void end_at_interrupts();
+/// From now on a signal ends the program two seconds later. For all processes but the first: launchers pass
+/// signals to all, and the first ends the others when it has said what is kept.
+void end_late_at_interrupts();
+/// What remains of the work from now on. Not for several threads.
+void note_kept(const std::string& kept);
 /// From now on the first signal is only noted (and the user told after a second, if the program still works);
 /// the next of its kind ends the program.
 void note_interrupts();

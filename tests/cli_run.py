@@ -7,8 +7,10 @@ import contextlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 
 import jsonschema
 
@@ -203,6 +205,20 @@ class Run(CommandLine):
         self.refused(["run", scenario, "--backend", "cpu", "--resume", "rest", "--set", "model=bytes"], "rest/step-3/model.safetensors", "embed_tokens")
         (self.folder / "rest/step-3/optimizer.safetensors").write_bytes(files[1][:-1])
         self.refused(["run", scenario, "--backend", "cpu", "--resume", "rest"], "rest/step-3/optimizer.safetensors", "data_offsets")
+
+    def test_an_interrupted_run_names_its_last_checkpoint(self):
+        scenario = self.write(changed(RUN, run={"steps": 100_000}, schedules=["stp"]))
+        command = [self.stp, "run", str(scenario), "--backend", "cpu", "--save", "saved", "--every", "3"]
+        with subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+            while run.poll() is None and not (self.folder / "saved/step-3").exists():
+                time.sleep(0.01)
+            run.send_signal(signal.SIGTERM)
+            said = run.communicate(timeout=60)[1]
+        self.assertEqual(run.returncode, 128 + signal.SIGTERM, said)
+        last = re.fullmatch(r"stp: interrupted; saved/(step-\d+) is whole, and --resume saved goes on from it\n", said)[1]
+        self.assertEqual(max((path.name for path in (self.folder / "saved").iterdir()), key=lambda name: int(name[5:])), last)
+        self.succeed("run", scenario, "--backend", "cpu", "--resume", "saved", "--save", "saved", "--set", "run.steps=1")
+        self.assertTrue((self.folder / "saved" / f"step-{int(last[5:]) + 1}").exists())
 
     def test_a_file_is_a_schedule_too(self):
         made = self.run_stp("schedule", "zb-v", "--pp", "2", "--microbatches", "4", "--format", "json")

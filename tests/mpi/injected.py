@@ -4,6 +4,7 @@ that name rank and op, and nothing half-written. STP_KILLS: how many runs are ki
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -66,20 +67,45 @@ class Injected(CommandLine):
         self.assertEqual(done.returncode, 2)
         self.assertIn("name a rank of process 0", done.stderr)
 
+    def four_processes(self, *arguments):
+        """A run that saves checkpoints."""
+        script = 'echo $$ > "pid-$OMPI_COMM_WORLD_RANK"; exec "$0" "$@"'
+        return subprocess.Popen([*MPIRUN, "-np", "4", "sh", "-c", script, self.stp, *arguments, "--save", "saved", "--every", "1"],
+                                cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL)  # fmt: skip
+
+    def pids_of(self, mpirun):
+        files = [self.folder / f"pid-{process}" for process in range(4)]
+        while mpirun.poll() is None and not all(file.exists() and file.read_text() for file in files):
+            time.sleep(0.005)
+        pids = [int(file.read_text()) for file in files]
+        for file in files:
+            file.unlink()
+        return pids
+
+    def test_a_signal_to_all_or_to_one(self):
+        path = self.write(ENDLESS)
+        for who in range(4), [2]:
+            with self.four_processes("run", path, "--backend", "cpu") as mpirun:
+                pids = self.pids_of(mpirun)
+                while not (self.folder / "saved/step-1").exists():
+                    time.sleep(0.01)
+                for process in who:
+                    os.kill(pids[process], signal.SIGTERM)
+                words = mpirun.communicate(timeout=IN_TIME)[1]
+            self.assertNotEqual(mpirun.returncode, 0)
+            self.assertRegex(words, r"process 0: interrupted; saved/step-\d+ is whole, and --resume saved goes on" if len(who) > 1 else
+                             "stp: interrupted; what process 0 has written is kept")  # fmt: skip
+            self.assertNotIn("nothing was written", words)
+            shutil.rmtree(self.folder / "saved")
+
     def test_killed_at_any_moment(self):
-        dice, path, worst, hung = random.Random(2), self.write(ENDLESS), 0, 0
+        dice, path, worst, hung, resumed = random.Random(2), self.write(ENDLESS), 0, 0, 0
         kills = int(os.environ.get("STP_KILLS", "2"))
         for i in range(kills):
             killed, when = dice.randrange(4), dice.uniform(0, 1.5)
             with self.subTest(i, killed=killed, when=when):
-                script = 'echo $$ > "pid-$OMPI_COMM_WORLD_RANK"; exec "$0" "$@"'
-                command = [*MPIRUN, "-np", "4", "sh", "-c", script, self.stp, "run", path, "--backend", "cpu", "--json", "out.json"]
-                with subprocess.Popen(command, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-                                      stdin=subprocess.DEVNULL) as mpirun:  # fmt: skip
-                    files = [self.folder / f"pid-{process}" for process in range(4)]
-                    while mpirun.poll() is None and not all(file.exists() and file.read_text() for file in files):
-                        time.sleep(0.005)
-                    pids = [int(file.read_text()) for file in files]
+                with self.four_processes("run", path, "--backend", "cpu", "--json", "out.json") as mpirun:
+                    pids = self.pids_of(mpirun)
                     time.sleep(when)
                     start = time.monotonic()
                     os.kill(pids[killed], signal.SIGKILL)
@@ -93,11 +119,14 @@ class Injected(CommandLine):
                         hung += 1
                         mpirun.kill()
                 self.assertNotEqual(mpirun.returncode, 0)
-                for file in files:
-                    file.unlink()
-                self.assertEqual(os.listdir(self.folder), [path.name])
+                self.assertEqual(set(os.listdir(self.folder)) - {"saved"}, {path.name})
+                if any(self.folder.glob("saved/step-*")):  # the last is whole, and what is not goes away
+                    self.succeed("run", path, "--backend", "cpu", "--resume", "saved", "--save", "saved", "--set", "run.steps=1")
+                    self.assertEqual([name for name in os.listdir(self.folder / "saved") if not name.startswith("step-")], [])
+                    resumed += 1
+                shutil.rmtree(self.folder / "saved", ignore_errors=True)
         self.assertLess(worst, IN_TIME)
-        print(f"{kills} kills: all ranks ended within {worst:.1f} s; mpirun itself hung {hung} times")
+        print(f"{kills} kills: all ranks ended within {worst:.1f} s; mpirun itself hung {hung} times; {resumed} went on from a checkpoint")
 
 
 def alive(pid):
