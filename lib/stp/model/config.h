@@ -22,7 +22,7 @@ enum class Activation : uint8_t { swiglu, gelu, gelu_tanh, squared_relu };
 enum class Biases : uint8_t { none, qkv, all };
 
 /// Where a model differs from its family; without a value: as the family. Only the cost model knows
-/// rotary_share and dropout.
+/// dropout.
 struct ModelVariant {
   std::optional<Norm> norm;
   std::optional<Activation> activation;
@@ -65,6 +65,8 @@ struct ModelConfig {
   }
   [[nodiscard]] bool gated() const { return activation() == Activation::swiglu; }
   [[nodiscard]] bool rotary() const { return family != Family::gpt; }
+  /// Elements at a head's beginning that rotary embedding turns, rounded as `transformers` rounds.
+  [[nodiscard]] int rotary_dim() const { return static_cast<int>(head_dim * variant.rotary_share); }
   [[nodiscard]] bool causal() const { return family != Family::vit; }
   [[nodiscard]] bool has_vision() const { return vision.layers > 0; }
   /// The vision encoder's layers as a model. Only the fields that layers use are set.
