@@ -106,6 +106,8 @@ class Injected(CommandLine):
             with self.subTest(i, killed=killed, when=when):
                 with self.four_processes("run", path, "--backend", "cpu", "--json", "out.json") as mpirun:
                     pids = self.pids_of(mpirun)
+                    while i % 2 and not (self.folder / "saved/step-1").exists():
+                        time.sleep(0.01)
                     time.sleep(when)
                     start = time.monotonic()
                     os.kill(pids[killed], signal.SIGKILL)

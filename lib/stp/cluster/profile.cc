@@ -1,9 +1,10 @@
 #include "stp/cluster/profile.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <regex>
+#include <string_view>
 
 #include "stp/base/data.h"
 #include "stp/base/json_input.h"
@@ -37,10 +38,15 @@ std::string require_source(JsonInput& field) {
   return source;
 }
 
-// Of a source: neither measured, specified nor fitted.
-bool says_assumed(const std::string& source) {
-  static const std::regex words(R"(\b(assumed|carried over)\b|^as (fitted )?on\b)", std::regex::icase);
-  return std::regex_search(source, words);
+// Of a source: neither measured, specified nor fitted. By hand: std::regex took half of a scenario's reading.
+bool says_assumed(std::string source) {
+  const auto in_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
+  for (char& c : source) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const auto ends_at = [&](size_t at) { return at == source.size() || !in_word(source[at]); };
+  for (const std::string_view words : {"assumed", "carried over"})
+    for (size_t at = source.find(words); at != std::string::npos; at = source.find(words, at + 1))
+      if ((at == 0 || !in_word(source[at - 1])) && ends_at(at + words.size())) return true;
+  return (source.starts_with("as on") && ends_at(5)) || (source.starts_with("as fitted on") && ends_at(12));
 }
 
 // The list "all_reduce_measured": per group size its source and bus bandwidths by message size.
