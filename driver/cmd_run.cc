@@ -252,7 +252,7 @@ Outcome run_with_progress(const Plan& plan, const RunOptions& options, const Arg
     progress.emplace("running " + plan.scenario.name, steps);
     note_interrupts();
   } else {
-    end_late_at_interrupts();
+    end_at_interrupts(true);
   }
   Outcome outcome{{plan.devices, plan.predictor(), plan.one_device}};
   const auto stepped = [&] {

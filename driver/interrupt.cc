@@ -8,7 +8,7 @@
 namespace stp {
 namespace {
 
-volatile std::sig_atomic_t noted = 0, late = 0;  // the signal's number
+volatile std::sig_atomic_t noted = 0, ends_late = 0;  // the signal's number
 
 std::string& kept_now() {
   static std::string words = "nothing was written";
@@ -34,10 +34,10 @@ void end(int signal) {
 }
 
 void end_late(int signal) {
-  late = signal;
+  ends_late = signal;
   std::signal(SIGALRM, [](int) {
     say("stp: interrupted; what process 0 has written is kept\n");
-    _exit(128 + static_cast<int>(late));
+    _exit(128 + static_cast<int>(ends_late));
   });
   alarm(2);
 }
@@ -60,9 +60,7 @@ Interrupted::Interrupted(const std::string& kept)
 
 Interrupted::Interrupted() : Interrupted(kept_now()) {}
 
-void end_at_interrupts() { on_interrupts(end); }
-
-void end_late_at_interrupts() { on_interrupts(end_late); }
+void end_at_interrupts(bool late) { on_interrupts(late ? end_late : end); }
 
 void note_kept(const std::string& kept) { kept_now() = kept; }
 

@@ -19,11 +19,9 @@ class Interrupted : public std::runtime_error {
   int exit_code_;
 };
 
-/// From now on a signal ends the program at once, with a message. For work that has nothing to keep.
-void end_at_interrupts();
-/// From now on a signal ends the program two seconds later. For all processes but the first: launchers pass
-/// signals to all, and the first ends the others when it has said what is kept.
-void end_late_at_interrupts();
+/// From now on a signal ends the program with a message: at once, for work that has nothing to keep, or
+/// `late`, after two seconds, in all processes but the first, which ends them when it has said what is kept.
+void end_at_interrupts(bool late = false);
 /// What remains of the work from now on. Not for several threads.
 void note_kept(const std::string& kept);
 /// From now on the first signal is only noted (and the user told after a second, if the program still works);

@@ -1,8 +1,12 @@
 // What fuzz targets hold against a reader.
 #pragma once
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <string>
 
 #include "stp/base/error.h"
@@ -14,6 +18,15 @@ inline void require(bool holds, const char* what, const std::string& text) {
   if (holds) return;
   std::fprintf(stderr, "violated: %s\n%s\n", what, text.c_str());
   std::abort();
+}
+
+/// The path of a file with this content, for readers that take files alone. Each call writes over it.
+inline const std::string& file_of(const std::string& text) {
+  static const int memory = memfd_create("fuzz", 0);
+  static const std::string path = "/proc/self/fd/" + std::to_string(memory);
+  require(ftruncate(memory, 0) == 0 && pwrite(memory, text.data(), text.size(), 0) == std::ssize(text),
+          "the input is written", text);
+  return path;
 }
 
 /// Whether `read` refuses its input.

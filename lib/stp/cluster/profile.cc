@@ -37,7 +37,8 @@ std::string require_source(JsonInput& field) {
   return source;
 }
 
-// Of a source: neither measured, specified nor fitted. Profiles have many: std::regex would double their reading.
+// Of a source: neither measured, specified nor fitted. Profiles have many: std::regex would double their
+// reading.
 bool says_assumed(const std::string& source) {
   std::string words = " ";  // in lower case, each between spaces
   for (const unsigned char c : source + " ")

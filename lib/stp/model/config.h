@@ -40,6 +40,7 @@ struct ModelVariant {
 struct VisionConfig {
   int layers = 0;  // 0: there is no encoder
   int hidden = 0, heads = 0, ffn = 0;
+  bool operator==(const VisionConfig&) const = default;
 };
 inline constexpr int kTokensMerged = 4;                 // the merger makes one token from them
 inline constexpr int kPatchElements = 3 * 2 * 14 * 14;  // colours, frames, pixels
@@ -53,6 +54,7 @@ struct ModelConfig {
   double rope_theta = 1e6, norm_epsilon = 1e-6;  // Qwen2's
   VisionConfig vision;
   ModelVariant variant;
+  bool operator==(const ModelConfig&) const = default;
 
   [[nodiscard]] Norm norm() const {
     return variant.norm.value_or(family == Family::qwen2 ? Norm::rms : Norm::layer);
