@@ -29,22 +29,17 @@ void check_values(const ModelConfig& model, const nlohmann::json& content, const
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string text(reinterpret_cast<const char*>(data), size);
-  try {
-    nlohmann::json content = parse_json(text, "fuzz.json");
-    require(refuses([&] { parse_json(text + "x", "fuzz.json"); }), "trailing text is refused", text);
-    const ModelConfig model = read_model(content, "fuzz.json");
-    check_values(model, content, text);
-    if (is_hugging_face(content)) {
-      const ImportedModel import = import_hugging_face(content, "fuzz.json");
-      require(read_model(import.content, "fuzz.json") == model, "an import is the same model", text);
-      static_cast<void>(import.note());
-    } else {
-      content["unknown"] = 1;
-      require(refuses([&] { read_model(content, "fuzz.json"); }), "an unknown field is refused", text);
-    }
-  } catch (const InputError&) {
+void stp::check(const std::string& text) {
+  nlohmann::json content = parse_json(text, "fuzz.json");
+  require(refuses([&] { parse_json(text + "x", "fuzz.json"); }), "trailing text is refused", text);
+  const ModelConfig model = read_model(content, "fuzz.json");
+  check_values(model, content, text);
+  if (is_hugging_face(content)) {
+    const ImportedModel import = import_hugging_face(content, "fuzz.json");
+    require(read_model(import.content, "fuzz.json") == model, "an import is the same model", text);
+    static_cast<void>(import.note());
+  } else {
+    content["unknown"] = 1;
+    require(refuses([&] { read_model(content, "fuzz.json"); }), "an unknown field is refused", text);
   }
-  return 0;
 }

@@ -1,9 +1,10 @@
-// What fuzz targets hold against a reader.
+// What fuzz targets hold against a reader; of each, its only header with definitions.
 #pragma once
 
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <iterator>
@@ -40,4 +41,15 @@ bool refuses(Read read) {
   }
 }
 
+/// What a target holds of one input, which it may refuse by an InputError.
+void check(const std::string& text);
+
 }  // namespace stp
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  try {
+    stp::check(std::string(reinterpret_cast<const char*>(data), size));
+  } catch (const stp::InputError&) {
+  }
+  return 0;
+}

@@ -58,12 +58,10 @@ class Run:
                     os.kill(pid, signal.SIGKILL)
 
 
-class Train(Run):
-    """mpi_train."""
-
-    def __init__(self, folder, processes, steps, deadline, *how, before=":"):
-        self.result = Path(folder) / "result.json"
-        super().__init__(folder, processes, [TRAIN, str(steps), self.result, deadline, *how], before)
+def train(folder, processes, steps, deadline, *how, before=":"):
+    run = Run(folder, processes, [TRAIN, str(steps), "result.json", deadline, *how], before)
+    run.result = Path(folder) / "result.json"
+    return run
 
 
 def alive(pid):
@@ -76,7 +74,7 @@ def alive(pid):
 class Failures(unittest.TestCase):
     def run_to_its_end(self, processes, steps, deadline, *how):
         with tempfile.TemporaryDirectory() as folder:
-            run = Train(folder, processes, steps, deadline, *how)
+            run = train(folder, processes, steps, deadline, *how)
             code, words = run.end(within=30)
             left = run.result.read_text() if run.result.exists() else None
             self.assertEqual([file for file in os.listdir(folder) if file.startswith(".")], [])
@@ -109,7 +107,7 @@ class Failures(unittest.TestCase):
 
     def test_a_stopped_process_ends_the_others(self):
         with tempfile.TemporaryDirectory() as folder:
-            run = Train(folder, 3, 100_000, "4")  # on a busy machine the others may stand still for a second
+            run = train(folder, 3, 100_000, "4")  # on a busy machine the others may stand still for a second
             run.wait_until_it_trains()
             os.kill(run.pids[2], signal.SIGSTOP)
             code, words = run.end(within=30)
@@ -120,7 +118,7 @@ class Failures(unittest.TestCase):
     def test_a_process_that_does_not_join_ends_the_others(self):
         for before in "exec sleep 600", "exit 0":
             with self.subTest(before), tempfile.TemporaryDirectory() as folder:
-                run = Train(folder, 2, 3, SOON, before=f"[ $RANK = 0 ] || {before}")
+                run = train(folder, 2, 3, SOON, before=f"[ $RANK = 0 ] || {before}")
                 code, words = run.end(within=30)
                 self.assertEqual(code, 1)
                 self.assertRegex(words, "did not come to MPI_Init for 6 s|process rank 1 |process 1 did not come to 127.0.0.1:[0-9]+ for 6 s")
@@ -133,7 +131,7 @@ class Failures(unittest.TestCase):
             killed, when = dice.randrange(processes), dice.uniform(0, 1)
             with self.subTest(i, processes=processes, killed=killed, when=when), \
                     tempfile.TemporaryDirectory() as folder:
-                run = Train(folder, processes, 100_000, LATE)
+                run = train(folder, processes, 100_000, LATE)
                 if i % 2:
                     run.wait_until_it_trains()
                 time.sleep(when)
@@ -149,7 +147,7 @@ class Failures(unittest.TestCase):
     @unittest.skipUnless("mpirun" in str(MPIRUN), "a launcher that ends none")
     def test_a_killed_launcher_ends_all(self):
         with tempfile.TemporaryDirectory() as folder:
-            run = Train(folder, 3, 100_000, LATE)
+            run = train(folder, 3, 100_000, LATE)
             run.wait_until_it_trains()
             run.mpirun.kill()
             run.end(within=IN_TIME)
