@@ -251,6 +251,8 @@ Outcome run_with_progress(const Plan& plan, const RunOptions& options, const Arg
   if (processes.is_root()) {
     progress.emplace("running " + plan.scenario.name, steps);
     note_interrupts();
+  } else {
+    end_at_interrupts(true);
   }
   Outcome outcome{{plan.devices, plan.predictor(), plan.one_device}};
   const auto stepped = [&] {

@@ -8,7 +8,12 @@
 namespace stp {
 namespace {
 
-volatile std::sig_atomic_t noted = 0;  // the signal's number
+volatile std::sig_atomic_t noted = 0, ends_late = 0;  // the signal's number
+
+std::string& kept_now() {
+  static std::string words = "nothing was written";
+  return words;
+}
 
 void on_interrupts(void (*handler)(int)) {
   struct sigaction action {};
@@ -28,6 +33,15 @@ void end(int signal) {
   _exit(128 + signal);
 }
 
+void end_late(int signal) {
+  ends_late = signal;
+  std::signal(SIGALRM, [](int) {
+    say("stp: interrupted; what process 0 has written is kept\n");
+    _exit(128 + static_cast<int>(ends_late));
+  });
+  alarm(2);
+}
+
 // A simulated step cannot stop in its middle: after a second the user learns what the program waits for.
 void note(int signal) {
   noted = signal;
@@ -44,7 +58,11 @@ Interrupted::Interrupted(const std::string& kept)
   alarm(0);
 }
 
-void end_at_interrupts() { on_interrupts(end); }
+Interrupted::Interrupted() : Interrupted(kept_now()) {}
+
+void end_at_interrupts(bool late) { on_interrupts(late ? end_late : end); }
+
+void note_kept(const std::string& kept) { kept_now() = kept; }
 
 void note_interrupts() { on_interrupts(note); }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <stdexcept>
+#include <string>
 
 namespace stp {
 
@@ -10,15 +11,19 @@ namespace stp {
 class Interrupted : public std::runtime_error {
  public:
   /// `kept`: what remains of the work, for the message.
-  explicit Interrupted(const std::string& kept = "nothing was written");
+  explicit Interrupted(const std::string& kept);
+  Interrupted();  // says what note_kept() was told; at first that nothing was written
   [[nodiscard]] int exit_code() const { return exit_code_; }
 
  private:
   int exit_code_;
 };
 
-/// From now on a signal ends the program at once, with a message. For work that has nothing to keep.
-void end_at_interrupts();
+/// From now on a signal ends the program with a message: at once, for work that has nothing to keep, or
+/// `late`, after two seconds, in all processes but the first, which ends them when it has said what is kept.
+void end_at_interrupts(bool late = false);
+/// What remains of the work from now on. Not for several threads.
+void note_kept(const std::string& kept);
 /// From now on the first signal is only noted (and the user told after a second, if the program still works);
 /// the next of its kind ends the program.
 void note_interrupts();

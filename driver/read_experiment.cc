@@ -206,10 +206,14 @@ Experiment::Run read_run(JsonInput& input, const Changes& changes) {
   input.ignore("cluster");  // of simulations, so that one file is for both
   run.model_data = read_named_data(input, "model", "models", changes);
   run.model = read_model(*run.model_data.content, run.model_data.path);
-  if (run.model.variant.rotary_share < 1 || run.model.variant.dropout > 0)
+  if (run.model.variant.dropout > 0)
+    throw input.error("model", run.model.name + " has a dropout, which runs do not have",
+                      "use a model without it, or simulate");
+  if (const int rotated = run.model.rotary_dim(); run.model.rotary() && (rotated == 0 || rotated % 2 != 0))
     throw input.error("model",
-                      run.model.name + " has a dropout or a partial_rotary_factor, which runs do not have",
-                      "use a model without these fields, or simulate");
+                      run.model.name + " has heads with " + std::to_string(rotated) +
+                          " elements for the rotary embedding, which takes pairs of them",
+                      "use another head_dim or partial_rotary_factor");
   run.seq = input.integer("seq", 1, 1 << 24);
   check_window(input, run.model_data, run.seq);
   run.vision_tokens = read_vision_tokens(input, run.model, run.seq);

@@ -1,5 +1,6 @@
 #include "training_checkpoints.h"
 
+#include "interrupt.h"
 #include "output_folder.h"
 #include "progress.h"
 #include "stp/model/hugging_face_names.h"
@@ -48,7 +49,9 @@ void TrainingCheckpoints::step_done(Trainer& trainer, int samples, bool root) {
   std::optional<OutputFolder> folder;
   if (root) folder.emplace(folder_after(progress_.updates), OutputFolder::Taken::refuse, "--save");
   write_checkpoint(trainer, training_, progress_, root ? folder->path().string() : "", root);
-  if (root) folder->publish();
+  if (!root) return;
+  folder->publish();
+  note_kept(folder->target().string() + " is whole, and --resume " + options_.save + " goes on from it");
 }
 
 }  // namespace stp

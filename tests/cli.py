@@ -17,6 +17,10 @@ import jsonschema
 from command_line import changed, CommandLine, CONFIG, HARDWARE, main, PROFILES, read_json, ROOT, RUN, snapshot, UNIT
 
 
+def has_rows(kept):
+    return kept.exists() and kept.read_bytes().count(b"\n") > 3
+
+
 class Arguments(CommandLine):
     def test_files_that_are_not_there(self):
         self.refused(["simulate", "nowhere.json"], "nowhere.json: cannot be read; check the path")
@@ -251,10 +255,10 @@ class Output(CommandLine):
         self.assertEqual(done.stderr, f"stp: removed {partial[0]}, which a killed run left half-written\n")
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["new.json", "s.json", "unit.json"])
 
-    def interrupted_after_rows(self, kept, number, *arguments):
-        """Sends the signal when some rows are finished; returns what was said."""
+    def interrupted(self, begun, number, *arguments):
+        """Sends the signal when the run has begun; returns what was said."""
         with subprocess.Popen([self.stp, *arguments], cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
-            while run.poll() is None and not (kept.exists() and kept.read_bytes().count(b"\n") > 3):
+            while run.poll() is None and not begun():
                 pass
             run.send_signal(number)
             return run.communicate(timeout=60)[1]
@@ -263,9 +267,10 @@ class Output(CommandLine):
         sweep = changed(UNIT, schedules=["stp"], parallel={"pp": 16}, layers_per_chunk=[1] * 32, microbatches=list(range(200, 240)))
         command = ["reproduce", str(self.write(sweep)), "--no-plots", "--out"]
         kept = self.folder / "new.rows"
-        said = self.interrupted_after_rows(kept, signal.SIGINT, *command, "new")
-        self.assertTrue(said.endswith("stp: interrupted; finished rows are in new.rows, and the same command goes on from them\n"), said)
-        self.interrupted_after_rows(kept, signal.SIGKILL, *command, "new")
+        interrupt = lambda number: self.interrupted(lambda: has_rows(kept), number, *command, "new")
+        self.assertTrue(interrupt(signal.SIGINT).endswith("stp: interrupted; finished rows are in new.rows, and the same command goes on from them
+"))
+        interrupt(signal.SIGKILL)
         lines = kept.read_text()
         cut = lines[: lines.rindex("\n") + 20]  # the last row is half-written
         changed_row = re.sub(r'"step_time_s":[^,}]*', '"step_time_s":7', cut, count=1)  # so it is not simulated again
@@ -283,7 +288,7 @@ class Output(CommandLine):
         run = {"name": "runs", "model": "tiny", "seq": 16, "schedules": ["1f1b"], "parallel": {"tp": 1, "pp": 2},
                "microbatches": list(range(2, 42)), "microbatch_size": 1, "run": {"type": "float64", "steps": 2}}
         command = ["run", str(self.write(run)), "--backend", "cpu", "--json", "new.json"]
-        said = self.interrupted_after_rows(self.folder / "new.json.rows", signal.SIGINT, *command)
+        said = self.interrupted(lambda: has_rows(self.folder / "new.json.rows"), signal.SIGINT, *command)
         self.assertRegex(said, r"; \d+ of 40 rows are finished, in new\.json\.rows, and the same command goes on from them\n$")
         self.assertFalse((self.folder / "new.json").exists())
         first = json.loads((self.folder / "new.json.rows").read_text().splitlines()[1]).popitem()[1]["row"]
@@ -291,6 +296,14 @@ class Output(CommandLine):
         record = self.read("new.json")
         self.assertEqual(record["results"][0], first)
         self.assertEqual([row["microbatches"] for row in record["results"]], run["microbatches"])
+
+    def test_an_interrupted_run_names_its_last_checkpoint(self):
+        run = "run", str(self.write(changed(RUN, run={"steps": 100_000}, schedules=["stp"]))), "--backend", "cpu"
+        saved = self.folder / "saved"
+        said = self.interrupted((saved / "step-3").exists, signal.SIGTERM, *run, "--save", "saved", "--every", "3")
+        last = max(saved.iterdir(), key=lambda path: int(path.name[5:])).name
+        self.assertEqual(said, f"stp: interrupted; saved/{last} is whole, and --resume saved goes on from it\n")
+        self.succeed(*run, "--resume", "saved", "--set", "run.steps=1")
 
     def test_a_signal_ends_what_draws_too(self):
         python = self.folder / "python"

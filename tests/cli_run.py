@@ -257,6 +257,8 @@ class Run(CommandLine):
             (["--late-peers", "5"], "--late-peers", "--replay-rank"),
             (["--nccl", "p2p:max_ctas=2"], "--nccl", "no launcher"),
             (["--time-kernels"], "--time-kernels", "cpu does not"),
+            (["--set", "model.dropout=0.1"], "model: tiny has a dropout", "simulate"),
+            (["--set", "model.partial_rotary_factor=0.3"], "model: tiny has heads with 1 elements", "use another head_dim"),
         ):
             self.refused(["run", path, "--backend", "cpu", *arguments], *words)
         for change, words in (
@@ -267,7 +269,6 @@ class Run(CommandLine):
             ({"run": {"text": "nowhere"}, "model": "bytes", "layers_per_chunk": [2, 2, 1, 1]}, ["run.text", "nowhere: cannot be read"]),
             ({"microbatches": 1 << 13, "microbatch_size": 1 << 20}, ["microbatches", "microbatch_size", "limit"]),
             ({"microbatches": 1 << 12, "microbatch_size": 1 << 20, "seq": 1 << 24, "parallel": {"pp": 1, "dp": 256}}, ["microbatches", "limit"]),
-            ({"model": "nemotron4-15b", "parallel": {"pp": 2}}, ["model", "partial_rotary_factor"]),
             ({"parallel": {"pp": 2, "tp": 3}}, ["parallel.tp", "does not divide"]),
             ({"parallel": {"pp": 8, "tp": 4, "dp": 16}}, ["parallel", "256"]),
             ({"cluster": "a800", "contention": True}, ["contention", "is not a known field"]),

@@ -1,8 +1,13 @@
-// What fuzz targets hold against a reader.
+// What fuzz targets hold against a reader; of each, its only header with definitions.
 #pragma once
 
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <string>
 
 #include "stp/base/error.h"
@@ -16,6 +21,15 @@ inline void require(bool holds, const char* what, const std::string& text) {
   std::abort();
 }
 
+/// The path of a file with this content, for readers that take files alone. Each call writes over it.
+inline const std::string& file_of(const std::string& text) {
+  static const int memory = memfd_create("fuzz", 0);
+  static const std::string path = "/proc/self/fd/" + std::to_string(memory);
+  require(ftruncate(memory, 0) == 0 && pwrite(memory, text.data(), text.size(), 0) == std::ssize(text),
+          "the input is written", text);
+  return path;
+}
+
 /// Whether `read` refuses its input.
 template <typename Read>
 bool refuses(Read read) {
@@ -27,4 +41,15 @@ bool refuses(Read read) {
   }
 }
 
+/// What a target holds of one input, which it may refuse by an InputError.
+void check(const std::string& text);
+
 }  // namespace stp
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  try {
+    stp::check(std::string(reinterpret_cast<const char*>(data), size));
+  } catch (const stp::InputError&) {
+  }
+  return 0;
+}

@@ -50,8 +50,6 @@ void try_form(const std::string& text, const std::string& file) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string text(reinterpret_cast<const char*>(data), size);
+void stp::check(const std::string& text) {
   for (const char* file : {"fuzz.json", "fuzz.csv", "fuzz.txt"}) try_form(text, file);
-  return 0;
 }

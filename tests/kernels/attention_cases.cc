@@ -13,6 +13,8 @@ KERNEL_CASE(BiasAndRope) {
       {.batch = 1, .seq = 7, .q_heads = 2, .kv_heads = 1, .head_dim = 80},
       {.batch = 1, .seq = 8, .q_heads = 14, .kv_heads = 2, .head_dim = 128},
       {.batch = 1, .seq = 3, .q_heads = 2, .kv_heads = 2, .head_dim = 256},
+      {.batch = 1, .seq = 5, .q_heads = 4, .kv_heads = 2, .head_dim = 64, .unrotated = 32},
+      {.batch = 2, .seq = 3, .q_heads = 2, .kv_heads = 1, .head_dim = 24, .unrotated = 18},
       {.batch = 0, .seq = 3, .q_heads = 2, .kv_heads = 2, .head_dim = 4}};
   for (const int cp_index : {0, 1, 2})  // of a ring: two pieces of each sample
     shapes.push_back(

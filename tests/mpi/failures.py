@@ -19,16 +19,15 @@ SOON, LATE = "1", "600"  # seconds: deadlines that are to be reached, and those 
 
 
 class Run:
-    """mpi_train on some processes, whose numbers `pids` gets."""
+    """A command on some processes, whose numbers `pids` gets."""
 
-    def __init__(self, folder, processes, steps, deadline, *how, before=":"):
-        self.result = Path(folder) / "result.json"
-        # Each process says which it is, and does what `before` says, before it becomes TRAIN.
+    def __init__(self, folder, processes, command, before=":"):
+        # Each process says which it is, and does what `before` says, before it becomes the command.
         script = f'RANK=${{RANK-$OMPI_COMM_WORLD_RANK}}; echo $$ > "{folder}/pid-$RANK.new"; mv "{folder}/pid-$RANK.new" ' \
                  f'"{folder}/pid-$RANK"; {before}; exec "$0" "$@"'
         self.mpirun = subprocess.Popen(
-            [*MPIRUN, "-np", str(processes), "sh", "-c", script, TRAIN, str(steps), self.result, deadline, *how],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            [*MPIRUN, "-np", str(processes), "sh", "-c", script, *command],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder)
         files = [Path(folder) / f"pid-{process}" for process in range(processes)]
         ended = None
         while not all(file.exists() for file in files):
@@ -36,6 +35,8 @@ class Run:
             time.sleep(0.005)
             ended = self.mpirun.poll()
         self.pids = [int(file.read_text()) for file in files]
+        for file in files:
+            file.unlink()
 
     def wait_until_it_trains(self):
         assert self.mpirun.stdout.readline() == "training\n"
@@ -57,6 +58,12 @@ class Run:
                     os.kill(pid, signal.SIGKILL)
 
 
+def train(folder, processes, steps, deadline, *how, before=":"):
+    run = Run(folder, processes, [TRAIN, str(steps), "result.json", deadline, *how], before)
+    run.result = Path(folder) / "result.json"
+    return run
+
+
 def alive(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -67,7 +74,7 @@ def alive(pid):
 class Failures(unittest.TestCase):
     def run_to_its_end(self, processes, steps, deadline, *how):
         with tempfile.TemporaryDirectory() as folder:
-            run = Run(folder, processes, steps, deadline, *how)
+            run = train(folder, processes, steps, deadline, *how)
             code, words = run.end(within=30)
             left = run.result.read_text() if run.result.exists() else None
             self.assertEqual([file for file in os.listdir(folder) if file.startswith(".")], [])
@@ -100,7 +107,7 @@ class Failures(unittest.TestCase):
 
     def test_a_stopped_process_ends_the_others(self):
         with tempfile.TemporaryDirectory() as folder:
-            run = Run(folder, 3, 100_000, "4")  # on a busy machine the others may stand still for a second
+            run = train(folder, 3, 100_000, "4")  # on a busy machine the others may stand still for a second
             run.wait_until_it_trains()
             os.kill(run.pids[2], signal.SIGSTOP)
             code, words = run.end(within=30)
@@ -111,7 +118,7 @@ class Failures(unittest.TestCase):
     def test_a_process_that_does_not_join_ends_the_others(self):
         for before in "exec sleep 600", "exit 0":
             with self.subTest(before), tempfile.TemporaryDirectory() as folder:
-                run = Run(folder, 2, 3, SOON, before=f"[ $RANK = 0 ] || {before}")
+                run = train(folder, 2, 3, SOON, before=f"[ $RANK = 0 ] || {before}")
                 code, words = run.end(within=30)
                 self.assertEqual(code, 1)
                 self.assertRegex(words, "did not come to MPI_Init for 6 s|process rank 1 |process 1 did not come to 127.0.0.1:[0-9]+ for 6 s")
@@ -124,7 +131,7 @@ class Failures(unittest.TestCase):
             killed, when = dice.randrange(processes), dice.uniform(0, 1)
             with self.subTest(i, processes=processes, killed=killed, when=when), \
                     tempfile.TemporaryDirectory() as folder:
-                run = Run(folder, processes, 100_000, LATE)
+                run = train(folder, processes, 100_000, LATE)
                 if i % 2:
                     run.wait_until_it_trains()
                 time.sleep(when)
@@ -140,7 +147,7 @@ class Failures(unittest.TestCase):
     @unittest.skipUnless("mpirun" in str(MPIRUN), "a launcher that ends none")
     def test_a_killed_launcher_ends_all(self):
         with tempfile.TemporaryDirectory() as folder:
-            run = Run(folder, 3, 100_000, LATE)
+            run = train(folder, 3, 100_000, LATE)
             run.wait_until_it_trains()
             run.mpirun.kill()
             run.end(within=IN_TIME)

@@ -4,6 +4,7 @@ that name rank and op, and nothing half-written. STP_KILLS: how many runs are ki
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from command_line import RUN, UNIT, CommandLine, changed  # noqa: E402
+from failures import alive, Run  # noqa: E402
 
 MPIRUN = sys.argv[2:]
 IN_TIME = 60  # seconds: a hang, even where the machine has other work
@@ -66,45 +68,53 @@ class Injected(CommandLine):
         self.assertEqual(done.returncode, 2)
         self.assertIn("name a rank of process 0", done.stderr)
 
+    def saving_run(self, path, *flags, waits):
+        """On four processes, with a checkpoint after each step. `waits`: for the first of them."""
+        run = Run(self.folder, 4, [self.stp, "run", path, "--backend", "cpu", "--save", "saved", "--every", "1", *flags])
+        while waits and not (self.folder / "saved/step-1").exists():
+            time.sleep(0.01)
+        return run
+
+    def test_a_signal_to_all_or_to_one(self):
+        path = self.write(ENDLESS)
+        for who in range(4), [2]:
+            run = self.saving_run(path, waits=True)
+            for process in who:
+                os.kill(run.pids[process], signal.SIGTERM)
+            code, words = run.end(within=IN_TIME)
+            self.assertNotEqual(code, 0)
+            self.assertRegex(words, r"process 0: interrupted; saved/step-\d+ is whole, and --resume saved goes on" if len(who) > 1 else
+                             "stp: interrupted; what process 0 has written is kept")  # fmt: skip
+            self.assertNotIn("nothing was written", words)
+            shutil.rmtree(self.folder / "saved")
+
     def test_killed_at_any_moment(self):
-        dice, path, worst, hung = random.Random(2), self.write(ENDLESS), 0, 0
+        dice, path, worst, hung, resumed = random.Random(2), self.write(ENDLESS), 0, 0, 0
         kills = int(os.environ.get("STP_KILLS", "2"))
         for i in range(kills):
             killed, when = dice.randrange(4), dice.uniform(0, 1.5)
             with self.subTest(i, killed=killed, when=when):
-                script = 'echo $$ > "pid-$OMPI_COMM_WORLD_RANK"; exec "$0" "$@"'
-                command = [*MPIRUN, "-np", "4", "sh", "-c", script, self.stp, "run", path, "--backend", "cpu", "--json", "out.json"]
-                with subprocess.Popen(command, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-                                      stdin=subprocess.DEVNULL) as mpirun:  # fmt: skip
-                    files = [self.folder / f"pid-{process}" for process in range(4)]
-                    while mpirun.poll() is None and not all(file.exists() and file.read_text() for file in files):
-                        time.sleep(0.005)
-                    pids = [int(file.read_text()) for file in files]
-                    time.sleep(when)
-                    start = time.monotonic()
-                    os.kill(pids[killed], signal.SIGKILL)
-                    while any(map(alive, pids)) and time.monotonic() < start + IN_TIME:
-                        time.sleep(0.01)
-                    worst = max(worst, time.monotonic() - start)
-                    try:
-                        _, words = mpirun.communicate(timeout=IN_TIME)
-                        self.assertRegex(words, rf"(?s)process rank {killed} .*on\s+signal 9")
-                    except subprocess.TimeoutExpired:  # a lock that the killed process held (CMakeLists.txt)
-                        hung += 1
-                        mpirun.kill()
-                self.assertNotEqual(mpirun.returncode, 0)
-                for file in files:
-                    file.unlink()
-                self.assertEqual(os.listdir(self.folder), [path.name])
+                run = self.saving_run(path, "--json", "out.json", waits=i % 2 == 1)
+                time.sleep(when)
+                start = time.monotonic()
+                os.kill(run.pids[killed], signal.SIGKILL)
+                while any(map(alive, run.pids)) and time.monotonic() < start + IN_TIME:
+                    time.sleep(0.01)
+                worst = max(worst, time.monotonic() - start)
+                try:
+                    code, words = run.end(within=IN_TIME)
+                    self.assertRegex(words, rf"(?s)process rank {killed} .*on\s+signal 9")
+                    self.assertNotEqual(code, 0)
+                except subprocess.TimeoutExpired:  # a lock that the killed process held (CMakeLists.txt)
+                    hung += 1
+                self.assertEqual(set(os.listdir(self.folder)) - {"saved"}, {path.name})
+                if any(self.folder.glob("saved/step-*")):  # the last is whole, and what is not goes away
+                    self.succeed("run", path, "--backend", "cpu", "--resume", "saved", "--save", "saved", "--set", "run.steps=1")
+                    self.assertEqual([name for name in os.listdir(self.folder / "saved") if not name.startswith("step-")], [])
+                    resumed += 1
+                shutil.rmtree(self.folder / "saved", ignore_errors=True)
         self.assertLess(worst, IN_TIME)
-        print(f"{kills} kills: all ranks ended within {worst:.1f} s; mpirun itself hung {hung} times")
-
-
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+        print(f"{kills} kills: all ranks ended within {worst:.1f} s; mpirun itself hung {hung} times; {resumed} went on from a checkpoint")
 
 
 if __name__ == "__main__":

@@ -205,10 +205,11 @@ inline std::vector<Variant> of_other_models() {
       {.model = {.norm = Norm::layer_without_bias, .biases = Biases::none, .tied = false}, .positions = 32});
   all.push_back({.model = {.biases = Biases::none, .query_key_norm = true}});  // Qwen3
   all.push_back({.model = {.biases = Biases::all, .query_key_norm = true}});
-  all.push_back({.model = {.norm = Norm::layer, .biases = Biases::all}});
-  all.push_back({.model = {.norm = Norm::layer_without_bias,  // Nemotron, but for all of the rotary embedding
+  all.push_back({.model = {.norm = Norm::layer, .biases = Biases::all, .rotary_share = 0.5}});
+  all.push_back({.model = {.norm = Norm::layer_without_bias,  // Nemotron
                            .activation = Activation::squared_relu,
-                           .biases = Biases::none}});
+                           .biases = Biases::none,
+                           .rotary_share = 0.5}});
   return all;
 }
 

@@ -264,21 +264,21 @@ template <typename T>
 struct RotaryTable {
   std::vector<T> cosine, sine;
 
-  static std::shared_ptr<const RotaryTable> of(int seq, int head_dim, double theta) {
+  static std::shared_ptr<const RotaryTable> of(int seq, int rotated, double theta) {
     static std::mutex mutex;
     static std::map<std::tuple<int, int, double>, std::shared_ptr<const RotaryTable>> tables;
     const std::lock_guard lock(mutex);
-    auto& table = tables[{seq, head_dim, theta}];
-    if (!table) table = make(seq, head_dim, theta);
+    auto& table = tables[{seq, rotated, theta}];
+    if (!table) table = make(seq, rotated, theta);
     return table;
   }
 
  private:
-  static std::shared_ptr<const RotaryTable> make(int seq, int head_dim, double theta) {
+  static std::shared_ptr<const RotaryTable> make(int seq, int rotated, double theta) {
     auto table = std::make_shared<RotaryTable>();
     for (int position = 0; position < seq; ++position) {
-      for (int i = 0; i < head_dim / 2; ++i) {
-        const double angle = position * std::pow(theta, -2.0 * i / head_dim);
+      for (int i = 0; i < rotated / 2; ++i) {
+        const double angle = position * std::pow(theta, -2.0 * i / rotated);
         table->cosine.push_back(static_cast<T>(std::cos(angle)));
         table->sine.push_back(static_cast<T>(std::sin(angle)));
       }
@@ -287,10 +287,11 @@ struct RotaryTable {
   }
 };
 
-/// Rotates the heads of one row by `direction` (1 or −1) times the angles with these cosines and sines.
+/// Rotates 2 · half elements of each head of one row by `direction` (1 or −1) times the angles with these
+/// cosines and sines.
 template <typename T>
-void rotate(T* head, int64_t heads, int64_t half, const T* cosine, const T* sine, T direction) {
-  for (int64_t h = 0; h < heads; ++h, head += 2 * half) {
+void rotate(T* head, int64_t heads, int64_t dim, int64_t half, const T* cosine, const T* sine, T direction) {
+  for (int64_t h = 0; h < heads; ++h, head += dim) {
     for (int64_t i = 0; i < half; ++i) {
       const T a = head[i], b = head[i + half], s = direction * sine[i];
       head[i] = a * cosine[i] - b * s;
@@ -302,14 +303,14 @@ void rotate(T* head, int64_t heads, int64_t half, const T* cosine, const T* sine
 /// Adds `bias`, which may be null, to all rows of qkv, and rotates their queries and keys.
 template <typename T>
 void rotate_all(const AttentionShape& shape, double theta, T* qkv, const T* bias, T direction) {
-  const auto table = RotaryTable<T>::of(shape.cp * shape.seq, shape.head_dim, theta);
-  const int64_t half = shape.head_dim / 2, columns = shape.qkv_columns();
+  const auto table = RotaryTable<T>::of(shape.cp * shape.seq, shape.rotated(), theta);
+  const int64_t half = shape.rotated() / 2, columns = shape.qkv_columns();
   for (int64_t row = 0; row < shape.tokens(); ++row, qkv += columns) {
     if (bias != nullptr)
       for (int64_t i = 0; i < columns; ++i) qkv[i] += bias[i];
     const int64_t position = position_of(shape.cp, shape.cp_index, shape.seq, row % shape.seq);
     // Query heads and key heads are adjacent.
-    rotate(qkv, shape.q_heads + shape.kv_heads, half, table->cosine.data() + position * half,
+    rotate(qkv, shape.q_heads + shape.kv_heads, shape.head_dim, half, table->cosine.data() + position * half,
            table->sine.data() + position * half, direction);
   }
 }

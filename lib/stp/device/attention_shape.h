@@ -11,7 +11,9 @@ namespace stp {
 struct AttentionShape {
   int batch, seq, q_heads, kv_heads, head_dim;
   int cp = 1, cp_index = 0;
+  int unrotated = 0;  // of head_dim: elements at the end that rotary embedding leaves as they are
   bool causal = true;
+  [[nodiscard]] int rotated() const { return head_dim - unrotated; }
   [[nodiscard]] int64_t tokens() const { return int64_t{batch} * seq; }
   [[nodiscard]] int64_t q_columns() const { return int64_t{q_heads} * head_dim; }
   [[nodiscard]] int64_t kv_columns() const { return int64_t{kv_heads} * head_dim; }

@@ -210,7 +210,7 @@ struct LayerNormBackward {
 // Between the linear layers of a unit.
 
 /// Adds bias (one row, or empty) to qkv, then rotates q and k in place by their position in the sequence:
-/// pairs (i, i + d/2) by the angle position · theta^(−2i/d), as Qwen2 does.
+/// pairs (i, i + d/2) by the angle position · theta^(−2i/d), d = shape.rotated(), as Qwen2 does.
 struct BiasRopeForward {
   static constexpr auto name = "bias_rope_forward";
   AttentionShape shape;

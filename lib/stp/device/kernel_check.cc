@@ -31,8 +31,8 @@ void expect(const char* kernel, const TensorView& x, std::initializer_list<Expec
 
 void expect_heads(const char* kernel, const AttentionShape& shape, bool rotated) {
   if (shape.batch >= 0 && shape.seq >= 0 && shape.q_heads > 0 && shape.kv_heads > 0 && shape.head_dim > 0 &&
-      shape.q_heads % shape.kv_heads == 0 && (!rotated || shape.head_dim % 2 == 0) &&
-      (shape.causal || shape.cp == 1))
+      shape.q_heads % shape.kv_heads == 0 &&
+      (!rotated || (shape.rotated() > 0 && shape.rotated() % 2 == 0)) && (shape.causal || shape.cp == 1))
     return;
   refuse(kernel, "no attention of " + std::to_string(shape.batch) + " x " + std::to_string(shape.seq) +
                      " tokens with " + std::to_string(shape.q_heads) + " query heads and " +

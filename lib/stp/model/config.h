@@ -22,7 +22,7 @@ enum class Activation : uint8_t { swiglu, gelu, gelu_tanh, squared_relu };
 enum class Biases : uint8_t { none, qkv, all };
 
 /// Where a model differs from its family; without a value: as the family. Only the cost model knows
-/// rotary_share and dropout.
+/// dropout.
 struct ModelVariant {
   std::optional<Norm> norm;
   std::optional<Activation> activation;
@@ -40,6 +40,7 @@ struct ModelVariant {
 struct VisionConfig {
   int layers = 0;  // 0: there is no encoder
   int hidden = 0, heads = 0, ffn = 0;
+  bool operator==(const VisionConfig&) const = default;
 };
 inline constexpr int kTokensMerged = 4;                 // the merger makes one token from them
 inline constexpr int kPatchElements = 3 * 2 * 14 * 14;  // colours, frames, pixels
@@ -53,6 +54,7 @@ struct ModelConfig {
   double rope_theta = 1e6, norm_epsilon = 1e-6;  // Qwen2's
   VisionConfig vision;
   ModelVariant variant;
+  bool operator==(const ModelConfig&) const = default;
 
   [[nodiscard]] Norm norm() const {
     return variant.norm.value_or(family == Family::qwen2 ? Norm::rms : Norm::layer);
@@ -65,6 +67,8 @@ struct ModelConfig {
   }
   [[nodiscard]] bool gated() const { return activation() == Activation::swiglu; }
   [[nodiscard]] bool rotary() const { return family != Family::gpt; }
+  /// Elements at a head's beginning that rotary embedding turns, rounded as `transformers` rounds.
+  [[nodiscard]] int rotary_dim() const { return static_cast<int>(head_dim * variant.rotary_share); }
   [[nodiscard]] bool causal() const { return family != Family::vit; }
   [[nodiscard]] bool has_vision() const { return vision.layers > 0; }
   /// The vision encoder's layers as a model. Only the fields that layers use are set.

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kRopeTheta = 1e4, kRotaryShare = 0.25;  // where config.json leaves them out
+constexpr double kRopeTheta = 1e4, kRotaryShare = 0.25, kNeoxEpsilon = 1e-5;  // where config.json has none
 
 // A family: our family of units, its names of fields, and their defaults.
 struct HuggingFace {
@@ -205,7 +205,10 @@ class Importer {
     note_window();
     if (!family_.qkv_bias_alone) set_biases(flag("mlp_bias", false, "biases"));
     if (family_.query_key_norm) set(made_.type, "query_key_norm", true);
-    leave_out_if("hidden_act", "a gated MLP is priced the same with any activation");
+    if (input_.string_or("hidden_act", "silu") == "silu")
+      leave_out_if("hidden_act", "the gate's, as ours");
+    else
+      ignore("hidden_act", "a gated MLP is priced the same with any activation, and runs have silu");
     leave_out_if(family_.positions, "rotary embedding has no parameters");
   }
 
@@ -219,20 +222,20 @@ class Importer {
   }
 
   // For runs: angles and the norms' epsilon.
-  void take_rotation() {
+  void take_rotation(const std::string& base = "rope_theta", const std::string& epsilon = "rms_norm_eps") {
     double theta = kRopeTheta;
-    if (input_.has("rope_theta"))
-      theta = input_.number("rope_theta", 1, 1e12);
+    if (input_.has(base))
+      theta = input_.number(base, 1, 1e12);
     else if (input_.has("rope_parameters") && input_.object("rope_parameters").has("rope_theta"))
       theta = input_.object("rope_parameters").number("rope_theta", 1, 1e12);
     made_.content["rope_theta"] = theta;
-    const char* given = input_.has("rope_theta") || input_.has("rope_parameters") ? " " : " (left out) ";
-    made_.taken.push_back({"rope_theta" + (given + shown("%g", theta)), "rope_theta"});
-    taken_.insert("rope_theta");
-    if (!input_.has("rms_norm_eps")) return;
-    made_.content["rms_norm_eps"] = input_.number("rms_norm_eps", 0, 1);
-    made_.taken.push_back({"rms_norm_eps " + json_text(made_.content["rms_norm_eps"]), "rms_norm_eps"});
-    taken_.insert("rms_norm_eps");
+    const char* given = input_.has(base) || input_.has("rope_parameters") ? " " : " (left out) ";
+    made_.taken.push_back({base + (given + shown("%g", theta)), "rope_theta"});
+    taken_.insert(base);
+    if (!input_.has(epsilon)) return;
+    made_.content["rms_norm_eps"] = input_.number(epsilon, 0, 1);
+    made_.taken.push_back({epsilon + " " + json_text(made_.content["rms_norm_eps"]), "rms_norm_eps"});
+    taken_.insert(epsilon);
   }
 
   void note_window() {
@@ -261,13 +264,14 @@ class Importer {
     take(family_.positions, "max_position_embeddings", 1 << 24);
     const double epsilon = input_.number_or("layer_norm_epsilon", 1e-5, 0, 1);
     set("layer_norm_epsilon", "layer_norm_epsilon", epsilon);
-    const std::string function = input_.string_or("activation_function", "gelu_new");
-    if (function == "gelu_new" || function == "gelu_pytorch_tanh")
-      set("activation_function", "activation", "gelu-tanh");
-    else if (function == "gelu")
-      set("activation_function", "activation", "gelu");
-    else
-      ignore("activation_function", "priced as GELU");
+    take_gelu("activation_function", "gelu_new");
+  }
+
+  void take_gelu(const char* key, const char* fallback) {
+    const std::string function = input_.string_or(key, fallback);
+    const bool by_tanh = function == "gelu_new" || function == "gelu_pytorch_tanh" || function == "gelu_fast";
+    set(key, "activation", by_tanh ? "gelu-tanh" : "gelu");
+    if (!by_tanh && function != "gelu") ignore(key, "priced as GELU");
   }
 
   void import_neox() {
@@ -277,10 +281,11 @@ class Importer {
           "is true (its default): attention and MLP share one all-reduce, which the suite does not have",
           "write false in a copy, to price one after the other with two");
     set(made_.type, "norm", "layer");
-    set(made_.type, "activation", "gelu");
+    take_gelu("hidden_act", "gelu");
     set_biases(true);
     set("rotary_pct", "partial_rotary_factor", input_.number_or("rotary_pct", kRotaryShare, 0, 1));
-    leave_out_if("hidden_act", "priced as GELU");
+    made_.content["rms_norm_eps"] = kNeoxEpsilon;
+    take_rotation("rotary_emb_base", "layer_norm_eps");
     leave_out_if(family_.positions, "rotary embedding has no parameters");
   }
 
@@ -296,7 +301,7 @@ class Importer {
       if (about("token_id"))
         leave_out(key, "ids of tokens");
       else if (about("drop"))
-        leave_out(key, "dropout is not priced");
+        leave_out(key, "dropout is not priced, and not in runs");
       else if (about("dtype"))
         leave_out(key, "simulations are in bfloat16; runs have run.type");
       else if (about("rope") || about("rotary"))

@@ -76,7 +76,7 @@ const Class* class_of(const ModelConfig& model) {
   const bool gpt = model.family == Family::gpt;
   const bool same_heads = model.kv_heads == model.q_heads && model.head_dim * model.q_heads == model.hidden;
   if (found == std::end(kClasses) || model.has_vision() || (gpt && !same_heads) ||
-      model.activation() == Activation::squared_relu)
+      model.activation() == Activation::squared_relu || model.variant.rotary_share < 1)
     return nullptr;
   return found;
 }

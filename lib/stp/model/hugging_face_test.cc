@@ -124,6 +124,8 @@ TEST(HuggingFace, IsReadWhereAModelFileIs) {
   EXPECT_EQ(read_model(with(kLlama, {{"_name_or_path", "."}}), "there/config.json").name, "there");
   const json nested = with(kLlama, {{"rope_parameters", {{"rope_theta", 5e5}}}});
   EXPECT_EQ(read_model(nested, "").rope_theta, 5e5);
+  const ModelConfig neox = read_model(with(kNeoX, {{"rotary_emb_base", 5e5}}), "");
+  EXPECT_EQ(std::tuple(neox.rotary_dim(), neox.rope_theta, neox.norm_epsilon), std::tuple(24, 5e5, 1e-5));
   EXPECT_EQ(read_model(kLlama, "there/small.json").name, "small");
   json by_architecture = kLlama;
   by_architecture.erase("model_type");

@@ -45,16 +45,16 @@ void add_bias_gradient(const Matrix& dx, Matrix& dbias) {
   for (size_t i = 0; i < dx.size(); ++i) dbias[i % dbias.size()] += dx[i];
 }
 
-void rotate(Matrix& x, int heads, int dim, double theta, double sign) {
+void rotate(Matrix& x, int heads, int dim, int rotated, double theta, double sign) {
   const int64_t rows = static_cast<int64_t>(x.size()) / (int64_t{heads} * dim);
   double* at = x.data();
   for (int64_t position = 0; position < rows; ++position)
     for (int head = 0; head < heads; ++head, at += dim)
-      for (int i = 0; i < dim / 2; ++i) {
-        const double angle = sign * static_cast<double>(position) * std::pow(theta, -2.0 * i / dim);
-        const double a = at[i], b = at[i + dim / 2];
+      for (int i = 0; i < rotated / 2; ++i) {
+        const double angle = sign * static_cast<double>(position) * std::pow(theta, -2.0 * i / rotated);
+        const double a = at[i], b = at[i + rotated / 2];
         at[i] = a * std::cos(angle) - b * std::sin(angle);
-        at[i + dim / 2] = a * std::sin(angle) + b * std::cos(angle);
+        at[i + rotated / 2] = a * std::sin(angle) + b * std::cos(angle);
       }
 }
 

@@ -25,9 +25,9 @@ struct Heads {
   int q, kv, dim;
   bool causal;
 };
-/// Rotates each of `heads` heads of all rows by ±row · theta^(−2i/dim), in the plane of elements i and i +
-/// dim/2.
-void rotate(Matrix& x, int heads, int dim, double theta, double sign);
+/// Rotates the first `rotated` of `dim` elements of each of `heads` heads of all rows by ±row ·
+/// theta^(−2i/rotated), in the plane of elements i and i + rotated/2.
+void rotate(Matrix& x, int heads, int dim, int rotated, double theta, double sign);
 /// softmax(q · kᵀ / √dim): heads × tokens × tokens.
 Matrix attention_weights(const Heads& heads, const Matrix& q, const Matrix& k);
 /// The weighted sums of values for each token's queries.

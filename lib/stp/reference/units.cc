@@ -112,8 +112,8 @@ Matrix Units::attention_forward(const std::string& unit, Attention& of, const Ma
       *values = scaled(normalised(*values, gain, false, model_.norm_epsilon), gain);
     }
   if (model_.rotary()) {
-    rotate(of.q, heads_.q, heads_.dim, model_.rope_theta, 1);
-    rotate(of.k, heads_.kv, heads_.dim, model_.rope_theta, 1);
+    rotate(of.q, heads_.q, heads_.dim, model_.rotary_dim(), model_.rope_theta, 1);
+    rotate(of.k, heads_.kv, heads_.dim, model_.rotary_dim(), model_.rope_theta, 1);
   }
   of.weights = attention_weights(heads_, of.q, of.k);
   of.attended = attend(heads_, of.weights, of.v);
@@ -125,8 +125,8 @@ Matrix Units::attention_backward(const std::string& unit, const Attention& of, c
   const Matrix da = project_backward(unit + ".projection", dy, of.attended, model_.hidden, gradients);
   auto [dq, dk, dv] = reference::attention_backward(heads_, of.weights, of.q, of.k, of.v, da);
   if (model_.rotary()) {
-    rotate(dq, heads_.q, heads_.dim, model_.rope_theta, -1);
-    rotate(dk, heads_.kv, heads_.dim, model_.rope_theta, -1);
+    rotate(dq, heads_.q, heads_.dim, model_.rotary_dim(), model_.rope_theta, -1);
+    rotate(dk, heads_.kv, heads_.dim, model_.rotary_dim(), model_.rope_theta, -1);
   }
   if (model_.variant.query_key_norm)
     for (const auto& [norm, d, name] : {std::tuple(&of.q_norm, &dq, ".q_norm"), {&of.k_norm, &dk, ".k_norm"}})

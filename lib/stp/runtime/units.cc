@@ -38,6 +38,7 @@ AttentionShape UnitContext::attention_shape() const {
           .head_dim = model.head_dim,
           .cp = cp(),
           .cp_index = cp_index,
+          .unrotated = model.head_dim - model.rotary_dim(),
           .causal = model.causal()};
 }
 

@@ -1,6 +1,7 @@
 // Bias and rotary position embedding.
 #include <cmath>
 #include <numbers>
+#include <numeric>
 
 #include "stp/cuda/kernels/cuda_kernels.h"
 #include "stp/cuda/kernels/device.cuh"
@@ -29,12 +30,13 @@ struct Positions {
 // one turn in float64, so that late positions are as exact as early ones.
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads)
-    rotate_kernel(int64_t rows, Positions positions, int rotated_heads, int heads, int half,
+    rotate_kernel(int64_t rows, Positions positions, int rotated_heads, int heads, int head_columns, int half,
                   const __grid_constant__ TurnsPerPosition turns, float direction, const T* bias, T* qkv) {
   auto* const cosine = static_cast<float*>(dynamic_shared());
   float* const sine = cosine + half;
   const int me = static_cast<int>(threadIdx.x), all = static_cast<int>(blockDim.x);
-  const int packs = half / N, head_columns = 2 * half, columns = heads * head_columns;
+  const int packs = half / N, columns = heads * head_columns;
+  const int alike = 2 * half < head_columns ? 0 : rotated_heads;  // heads whose every element is rotated
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const double position = static_cast<double>(positions.of(row));
     for (int i = me; i < half; i += all) {
@@ -66,8 +68,9 @@ __global__ void __launch_bounds__(kThreads)
       store(at + first, turned_a);
       store(at + second, turned_b);
     }
-    if (bias != nullptr) {  // values get only their bias
-      for (int i = rotated_heads * head_columns + me * N; i < columns; i += all * N) {
+    if (bias != nullptr) {  // values, and what is not rotated, get only their bias
+      for (int i = alike * head_columns + me * N; i < columns; i += all * N) {
+        if (i < rotated_heads * head_columns && i % head_columns < 2 * half) continue;
         Values<N> v = load<N>(at + i);
         const Values<N> add = load<N>(bias + i);
 #pragma unroll
@@ -84,17 +87,17 @@ template <typename T>
 void rotate(Stream& stream, const AttentionShape& shape, double theta, float direction,
             const TensorView& bias, const TensorView& qkv) {
   if (qkv.elements() == 0) return;
-  const int half = shape.head_dim / 2, rotated = shape.q_heads + shape.kv_heads;
+  const int half = shape.rotated() / 2, rotated = shape.q_heads + shape.kv_heads;
   TurnsPerPosition turns{};
   for (int i = 0; i < half; ++i)
-    turns.of[i] = std::pow(theta, -2.0 * i / shape.head_dim) / (2 * std::numbers::pi);
+    turns.of[i] = std::pow(theta, -2.0 * i / shape.rotated()) / (2 * std::numbers::pi);
   const size_t shared = 2 * static_cast<size_t>(half) * sizeof(float);
-  by_width<T>(half, [&](auto width) {
+  by_width<T>(std::gcd(half, shape.head_dim), [&](auto width) {
     const auto kernel = rotate_kernel<T, width>;
     start(stream, kernel,
           row_shape(kernel, shape.tokens(), int64_t{rotated} * (half / width), kThreads, shared),
           shape.tokens(), Positions{shape.seq, shape.cp, shape.cp_index}, rotated, rotated + shape.kv_heads,
-          half, turns, direction, data<T>(bias), data<T>(qkv));
+          shape.head_dim, half, turns, direction, data<T>(bias), data<T>(qkv));
   });
 }
 
