@@ -19,7 +19,7 @@ Schedule make(const std::string& name, int pp, int microbatches, int chunks = 0)
 }
 
 TEST(ClosedForm, PeaksAreThePublishedOnes) {
-  for (int p = 2; p <= 8; ++p) {
+  for (int p = 2; p <= 16; ++p) {
     const auto peak = [&](const char* name, bool freed_at_I = false) {
       return std::ranges::max(peak_activations(make(name, p, 4 * p), freed_at_I));
     };
@@ -34,7 +34,7 @@ TEST(ClosedForm, PeaksAreThePublishedOnes) {
 
 // Microbatches alive in vocabulary parallelism: the first rank holds p and one for each barrier.
 TEST(ClosedForm, VocabularyHoldsOneMicrobatchMoreForEachBarrier) {
-  for (int p = 1; p <= 9; ++p)
+  for (int p = 1; p <= 16; ++p)
     for (const int m : {2 * p, 4 * p + 1, 40}) {
       const auto expect_peaks = [&](const char* name, int first) {
         const std::vector<int> peaks = peak_activations(make(name, p, m));
@@ -48,7 +48,7 @@ TEST(ClosedForm, VocabularyHoldsOneMicrobatchMoreForEachBarrier) {
 }
 
 TEST(ClosedForm, BubblesAreThePublishedOnes) {
-  for (int p = 2; p <= 8; ++p) {
+  for (int p = 2; p <= 16; ++p) {
     const int m = 4 * p;
     EXPECT_NEAR(bubble(make("1f1b", p, m), {2, 2, 2, 0}), (p - 1) * 6, kEpsilon);
     EXPECT_NEAR(bubble(make("1f1b-i", p, m), kEqual), (p - 1) * 3, kEpsilon);
@@ -58,7 +58,7 @@ TEST(ClosedForm, BubblesAreThePublishedOnes) {
 }
 
 TEST(ClosedForm, GpipeHasTheBubbleOf1F1BAndHoldsEverything) {
-  for (int p = 1; p <= 9; ++p) {
+  for (int p = 1; p <= 16; ++p) {
     for (int m = 1; m <= 20; m += 3) {
       const Schedule schedule = make("gpipe", p, m);
       EXPECT_NEAR(bubble(schedule, {1, 0.9, 0.7, 0}), (p - 1) * (1 + 0.9 + 0.7), kEpsilon);
@@ -68,8 +68,8 @@ TEST(ClosedForm, GpipeHasTheBubbleOf1F1BAndHoldsEverything) {
 }
 
 TEST(ClosedForm, ZbH1HasItsPublishedBubbleAndTheMemoryOf1F1B) {
-  for (int p = 1; p <= 9; ++p) {
-    for (int m = 2 * p - 1; m <= 30; ++m) {
+  for (int p = 1; p <= 16; ++p) {
+    for (int m = 2 * p - 1; m <= 2 * p + 14; ++m) {
       const Schedule schedule = make("zb-h1", p, m);
       EXPECT_NEAR(bubble(schedule, kEqual), (p - 1) * (1 + 1 - 1), kEpsilon) << title(schedule);
       EXPECT_THAT(peak_activations(schedule), Each(p)) << title(schedule);
@@ -80,8 +80,8 @@ TEST(ClosedForm, ZbH1HasItsPublishedBubbleAndTheMemoryOf1F1B) {
 TEST(ClosedForm, ZbH2HasItsPublishedBubbleInTheLongestSpanOfARank) {
   for (const PassCosts& costs :
        {kEqual, {1, 1, 0.7, 0}, {1, 1, 0.5, 0}, {1.2, 1, 0.8, 0}, {1, 1.2, 0.8, 0}}) {
-    for (int p = 1; p <= 9; ++p) {
-      for (int m = 2 * p - 1; m <= 30; ++m) {
+    for (int p = 1; p <= 16; ++p) {
+      for (int m = 2 * p - 1; m <= 2 * p + 14; ++m) {
         const Schedule schedule = make("zb-h2", p, m);
         const double work = m * (costs.F + costs.I + costs.W);
         const OrderTimes run = run_order(schedule, costs);
@@ -95,8 +95,8 @@ TEST(ClosedForm, ZbH2HasItsPublishedBubbleInTheLongestSpanOfARank) {
 }
 
 TEST(ClosedForm, ZbH2HoldsTwicePLessOneUntilWOnEveryRank) {
-  for (int p = 1; p <= 9; ++p) {
-    for (int m = 1; m <= 30; ++m) {
+  for (int p = 1; p <= 16; ++p) {
+    for (int m = 1; m <= 2 * p + 14; ++m) {
       const Schedule schedule = make("zb-h2", p, m);
       EXPECT_THAT(peak_activations(schedule), Each(std::min(m, 2 * p - 1)));
       const auto until_I = peak_activations(schedule, true);
@@ -109,8 +109,8 @@ TEST(ClosedForm, ZbH2HoldsTwicePLessOneUntilWOnEveryRank) {
 // With few microbatches, the path down and up and one W: the formula of m ≤ p. With more, the last rank's
 // work.
 TEST(ClosedForm, ZbH2TakesNoLongerThanAnyOrderMust) {
-  for (int p = 1; p <= 9; ++p) {
-    for (int m = 1; m <= 30; ++m) {
+  for (int p = 1; p <= 16; ++p) {
+    for (int m = 1; m <= 2 * p + 14; ++m) {
       const double way = (m + p - 1) * 2 + 1, last_rank = 3 * m + p - 1;
       EXPECT_NEAR(run_order(make("zb-h2", p, m), kEqual).makespan(), std::max(way, last_rank), kEpsilon)
           << p << " " << m;
@@ -119,8 +119,8 @@ TEST(ClosedForm, ZbH2TakesNoLongerThanAnyOrderMust) {
 }
 
 TEST(ClosedForm, DualPipeVHasItsMeasuredBubblesAndPeak) {
-  for (int p = 2; p <= 9; ++p) {
-    for (int m = 2 * p; m <= 30; ++m) {
+  for (int p = 2; p <= 16; ++p) {
+    for (int m = 2 * p; m <= 2 * p + 14; ++m) {
       const Schedule schedule = make("dualpipev", p, m);
       EXPECT_NEAR(bubble(schedule, kEqual), 2 * (p - 1), kEpsilon) << title(schedule);
       EXPECT_NEAR(bubble(schedule, kEqual, Braids::in_turn), p - 1, kEpsilon) << title(schedule);
@@ -133,7 +133,7 @@ TEST(ClosedForm, DualPipeVHasItsMeasuredBubblesAndPeak) {
 // activations.
 TEST(ClosedForm, DualPipeHasItsPublishedBubbleAndPeak) {
   for (const PassCosts& costs : {kEqual, PassCosts{1, 1, 0.7, 0}, PassCosts{2, 2, 1, 0}})
-    for (int p = 2; p <= 12; p += 2)
+    for (int p = 2; p <= 16; p += 2)
       for (int m = 2 * p; m <= 5 * p; m += 2) {
         const Schedule schedule = make("dualpipe", p, m);
         const double braid = costs.F + costs.I + costs.W, backward = costs.I + costs.W;
@@ -147,8 +147,8 @@ TEST(ClosedForm, DualPipeHasItsPublishedBubbleAndPeak) {
 // hops again: all that is idle is that of one pair's way.
 TEST(ClosedForm, DHelixIdlesThe2pMinus2BlocksOfAPairAndPairsAllButItsEnds) {
   for (const PassCosts& costs : {kEqual, PassCosts{1, 1.2, 0.7, 0}})
-    for (int p = 1; p <= 9; ++p)
-      for (int m = p + 1; m <= 30; ++m) {
+    for (int p = 1; p <= 16; ++p)
+      for (int m = p + 1; m <= 2 * p + 14; ++m) {
         const Schedule schedule = make("dhelix", p, m);
         const double pair = costs.F + costs.I + costs.W;
         EXPECT_NEAR(bubble(schedule, costs), 2 * (p - 1) * pair, kEpsilon) << title(schedule);
@@ -199,7 +199,7 @@ TEST(ClosedForm, VSearchHasTheBubbleThatItsAuthorsExpectOfItsMemory) {
 }
 
 TEST(ClosedForm, OneF1BVHoldsTwoThirdsOf1F1BAndItsBubbleDoesNotGrow) {
-  for (int p = 2; p <= 12; ++p) {
+  for (int p = 2; p <= 16; ++p) {
     const double few = bubble(make("1f1b-v", p, 2 * p), kEqual);
     for (const int m : {2 * p + 1, 5 * p}) {
       const Schedule schedule = make("1f1b-v", p, m);
@@ -212,7 +212,7 @@ TEST(ClosedForm, OneF1BVHoldsTwoThirdsOf1F1BAndItsBubbleDoesNotGrow) {
 // With one wave and p microbatches two passes of F and one B of the way are idle on each other rank. Each
 // further doubling of the waves nearly halves the idle time, as a share of the step.
 TEST(ClosedForm, HanayoHoldsWhat1F1BHoldsAndMoreWavesIdleLess) {
-  for (int p = 1; p <= 12; ++p) {
+  for (int p = 1; p <= 16; ++p) {
     const auto made = [&](int v, int m) { return make_schedule(find_generator("hanayo"), {p, m, v}); };
     for (const int v : {1, 2, 3, 4, 8})
       for (const int m : {1, p, 2 * p + 1, 4 * p})
@@ -241,8 +241,8 @@ TEST(ClosedForm, DHelixHasThePairsOfDualPipeV) {
 TEST(ClosedForm, StpMemoryHasAtMostTheBubblesOfStpAndDualPipeV) {
   for (const double W : {1.0, 0.8, 0.7, 0.5, 0.2}) {
     const PassCosts costs{1, 1, W, 0};
-    for (int p = 1; p <= 9; ++p) {
-      for (int m = 2 * p; m <= 30; ++m) {
+    for (int p = 1; p <= 16; ++p) {
+      for (int m = 2 * p; m <= 2 * p + 14; ++m) {
         const Schedule schedule = make("stp-memory", p, m);
         EXPECT_NEAR(bubble(schedule, costs), (p - 1) * (3 - 2 * W), kEpsilon) << title(schedule);
         EXPECT_NEAR(bubble(schedule, costs, Braids::in_turn), (p - 1) * (2 - W), kEpsilon) << title(schedule);

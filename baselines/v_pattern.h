@@ -52,9 +52,10 @@ enum class Hold { order, slots, nothing };
 // deadlock.
 class PatternScheduler {
  public:
-  PatternScheduler(const Pattern& pattern, const std::vector<int>& peaks, int m, Hold hold)
+  PatternScheduler(const Pattern& pattern, const std::vector<int>& peaks, int most, int m, Hold hold)
       : pattern_(pattern),
         peaks_(peaks),
+        most_(most),
         m_(m),
         hold_(hold),
         state_(static_cast<int>(pattern.size()), m),
@@ -88,7 +89,7 @@ class PatternScheduler {
     const int until = slot(r, next, forward);
     int open = state_.alive(r) - state_.deferred(r) + 1;
     ++next[forward];
-    while (open <= peaks_[r]) {
+    while (open <= std::max(peaks_[r], most_)) {
       const Step step = earliest(r, next);
       if (slot(r, next, step) > until) return true;
       ++next[step];
@@ -106,7 +107,8 @@ class PatternScheduler {
       if (best != kW && slot(r, next, best) < slot(r, next, step)) continue;
       if (!is_forward(step) || fits(r, step)) best = step;
     }
-    if (is_forward(best) && state_.alive(r) == peaks_[r]) best = kW;  // frees memory for it
+    const int most = state_.deferred(r) > 0 ? peaks_[r] : std::max(peaks_[r], most_);
+    if (is_forward(best) && state_.alive(r) >= most) best = kW;  // frees memory for it
     if (best == kW && state_.deferred(r) == 0) return false;
     state_.run(r, best, now_ + 1);
     order_[r].push_back(best);
@@ -115,6 +117,7 @@ class PatternScheduler {
 
   const Pattern& pattern_;
   const std::vector<int>& peaks_;  // by rank
+  int most_;                       // held where there is no W to run instead
   int m_;
   Hold hold_;
   int now_ = 0;
@@ -124,22 +127,24 @@ class PatternScheduler {
 
 // 3. The best hold depends on p and m. The shortest order for equal costs is taken; among equals, the order
 // that is shortest with short W and slow transfers. (These costs are sums of powers of two, so sums are
-// exact.)
+// exact.) With few microbatches, ranks without a W to run hold up to the largest peak where that is shorter.
 inline Schedule make(const char* name, const Pattern& pattern, int m) {
   std::vector<int> peaks;
   for (const Counts& slots : pattern) peaks.push_back(peak_of(slots, m));
   StepOrder best;
   std::pair<double, double> least{kNever, kNever};
-  for (const Hold hold : {Hold::slots, Hold::nothing, Hold::order}) {
-    StepOrder order = PatternScheduler(pattern, peaks, m, hold).run();
-    std::pair length{makespan(order, m, {1, 1, 1, 0}), kNever};
-    if (length.first <= least.first) length.second = makespan(order, m, {1, 1, 0.75, 0.0625});
-    if (length < least) {
-      least = length;
-      best = std::move(order);
+  for (int most = 0;; most = std::ranges::max(peaks), least.second = 0) {
+    for (const Hold hold : {Hold::slots, Hold::nothing, Hold::order}) {
+      StepOrder order = PatternScheduler(pattern, peaks, most, m, hold).run();
+      std::pair length{makespan(order, m, {1, 1, 1, 0}), kNever};
+      if (length.first <= least.first) length.second = makespan(order, m, {1, 1, 0.75, 0.0625});
+      if (length < least) {
+        least = length;
+        best = std::move(order);
+      }
     }
+    if (2 * m >= static_cast<int>(pattern.size()) || most > 0) return schedule_of(name, best, m);
   }
-  return schedule_of(name, best, m);
 }
 
 }  // namespace stp::v_pattern

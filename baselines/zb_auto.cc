@@ -46,7 +46,6 @@ class Greedy {
   }
   // Sums of the same costs count as equal.
   [[nodiscard]] bool at_most(double a, double b) const { return a <= b + 1e-9 * (F_ + I_ + W_ + p2p_); }
-  // When the input of the rank's next pass is there.
   [[nodiscard]] double arrival(int r, Pass pass) const {
     const int hop = hop_of(p_, r, pass == Pass::I), microbatch = ranks_[r].done[static_cast<size_t>(pass)];
     return pass == Pass::W ? 0 : state_.arrival(state_.input(hop, microbatch));
@@ -70,8 +69,7 @@ class Greedy {
     std::vector<int> more(p_);
     double sent = state_.free(p_ - 1) + I_;  // the first gradient, by the rank behind
     for (int r = p_ - 2; r >= 0; --r) {
-      double end = state_.free(r);
-      const double arrives = sent + p2p_;
+      double end = state_.free(r), arrives = sent + p2p_;
       const auto fits = [&] { return stops_early_ ? at_most(end + F_, arrives) : !at_most(arrives, end); };
       for (; 1 + more[r] < std::min(m_, limit_) && fits(); ++more[r]) end += F_;
       sent = std::max(end, arrives) + I_;
@@ -138,7 +136,6 @@ constexpr Generator generator(const char* name, const char* summary,
                               Schedule (*make)(const GeneratorRequest&)) {
   return {.name = name, .summary = summary, .chunks = 1, .cost_aware = true, .make = make};
 }
-
 }  // namespace
 
 extern const Generator schedule_zb_auto =
@@ -150,5 +147,4 @@ extern const Generator schedule_zb_1p =
 extern const Generator schedule_zb_2p =
     generator("zb-2p", "ZB-auto with twice the memory of 1F1B (Zero Bubble, 2024)",
               [](const GeneratorRequest& request) { return make_greedy("zb-2p", request, 4); });
-
 }  // namespace stp

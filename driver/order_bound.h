@@ -21,7 +21,8 @@ class OrderBound {
  public:
   /// `table` must outlive this.
   OrderBound(Lowering lowering, const CostTable& table) : lowering_(std::move(lowering)), table_(table) {}
-  /// Seconds that no step of `schedule` with these layers by virtual stage is below.
+  /// Seconds that no step of `schedule` with these layers by virtual stage is below; 0 for two pipelines and
+  /// for a shared vocabulary.
   double operator()(const Schedule& schedule, const std::vector<int>& layers);
 
  private:

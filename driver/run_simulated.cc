@@ -417,9 +417,10 @@ std::function<double(const Schedule&)> order_timer(const Experiment& experiment,
 
 double step_bound_of(const Experiment& experiment, const Program& program, const CostTable& table,
                      int activation_limit) {
-  if (program.vocabulary != Vocabulary::whole) return 0;  // no stage has the head
-  return step_bound(program.schedule.placement, experiment.microbatches, program.layers_per_stage,
-                    lowering_of(experiment), table, contention_of(experiment), activation_limit);
+  const Placement& placement = program.schedule.placement;
+  return step_bound(placement, experiment.microbatches / placement.pipelines(), program.layers_per_stage,
+                    lowering_of(experiment), table, contention_of(experiment), activation_limit,
+                    program.vocabulary != Vocabulary::whole);
 }
 
 Timeline timeline_of(const Program& program, const std::vector<double>& seconds,

@@ -71,9 +71,8 @@ bool has(const std::vector<std::string>& words, const std::string& word) {
   return std::ranges::find(words, word) != words.end();
 }
 
-// The schedules with a bound: not those that share the vocabulary, nor two pipelines. If `framework` is not
-// null, those built into it.
-std::vector<std::string> names_of_schedules(const char* framework = nullptr) {
+// All schedules; if `framework` is not null, those built into it; `as_csv`: those that a CSV file can hold.
+std::vector<std::string> names_of_schedules(const char* framework = nullptr, bool as_csv = false) {
   std::vector<std::string> names;
   for (const Generator* generator : generators()) {
     if (framework != nullptr && std::ranges::none_of(generator->built_into, [&](const char* each) {
@@ -81,7 +80,7 @@ std::vector<std::string> names_of_schedules(const char* framework = nullptr) {
         }))
       continue;
     const Schedule schedule = make_schedule(*generator, {2, 4});
-    if (vocabulary_of(schedule) == Vocabulary::whole && schedule.placement.pipelines() == 1)
+    if (!as_csv || (vocabulary_of(schedule) == Vocabulary::whole && schedule.placement.pipelines() == 1))
       names.emplace_back(generator->name);
   }
   return names;
@@ -150,7 +149,7 @@ const std::vector<Framework>& frameworks() {
        R"({"implementation": "megatron-te", "backward": "megatron", "release": "megatron"})",
        "megatron-batched"},
       {"pytorch", names_of_schedules("pytorch"), of_torch, {"none"}, false, torch, ""},
-      {"pytorch-csv", names_of_schedules(), of_torch, {"none"}, false, torch, ""}};
+      {"pytorch-csv", names_of_schedules(nullptr, true), of_torch, {"none"}, false, torch, ""}};
   return all;
 }
 

@@ -194,7 +194,8 @@ class Search {
   mutable std::map<std::tuple<size_t, int, std::ptrdiff_t>, PassCosts> costs_;  // rounded_costs()
   std::map<std::string, std::shared_ptr<const Schedule>> schedules_;
   size_t kept_blocks_ = 0;
-  std::map<std::tuple<size_t, std::string, int, LayerSplit>, Placed> placed_;  // by plan and placement
+  // By plan, placement and whether the vocabulary is shared.
+  std::map<std::tuple<size_t, std::string, int, LayerSplit, Vocabulary>, Placed> placed_;
 };
 
 // Costs without reductions of gradients: an outline does not know their buckets.
@@ -291,7 +292,8 @@ std::shared_ptr<const Schedule> Search::short_schedule_of(const Experiment& expe
 // Schedules on one placement share its layers and its bound.
 Search::Placed Search::placed_as(const Piece& family, const Experiment& experiment,
                                  const Schedule& schedule) {
-  const std::tuple key{family.plan, schedule.placement.name(), experiment.chunks, experiment.split};
+  const std::tuple key{family.plan, schedule.placement.name(), experiment.chunks, experiment.split,
+                       vocabulary_of(schedule)};
   {
     const std::lock_guard lock(mutex_);
     if (const auto found = placed_.find(key); found != placed_.end()) return found->second;

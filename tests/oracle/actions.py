@@ -51,9 +51,9 @@ class Action:
 def stage_of(placement, pp, chunks, rank, chunk):
     if placement == "loop":
         return chunk * pp + rank
-    if placement == "v":
+    if placement in ("v", "bidirectional"):  # in two directions the second pipeline's stages are counted behind the first's
         if chunks != 2:
-            raise OracleError("placement 'v' has two chunks per rank")
+            raise OracleError(f"placement '{placement}' has two chunks per rank")
         return rank if chunk == 0 else 2 * pp - 1 - rank
     raise OracleError(f"unknown placement '{placement}'")
 

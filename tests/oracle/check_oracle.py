@@ -67,17 +67,19 @@ def draw_order(rng, placement, pp, chunks, microbatches, shared=None):
     It is grown as one global list of blocks whose inputs have all been made, so it cannot deadlock, nor can the two
     actions of a block depend on each other. `shared`: with the vocabulary on all ranks, and T or U.
     """
-    last = pp * chunks - 1
+    pipelines = 2 if placement == "bidirectional" else 1
+    stages = pp * chunks // pipelines  # of each, one behind the other
+    last = stages - 1
     place = {stage_of(placement, pp, chunks, rank, chunk): (rank, chunk) for rank in range(pp) for chunk in range(chunks)}
     split = rng.choice((0.0, 0.3, 1.0))
     braid = rng.choice((0.0, 0.5, 0.9))
     ready = [[] for _ in range(pp)]  # per rank: (letter, stage, microbatch); D = a backward, fused or split
-    for microbatch in range(microbatches):
+    for microbatch in range(microbatches // pipelines):
         if shared:
             for of_rank in ready:
                 of_rank.append(("E", 0, microbatch))
-        else:
-            ready[place[0][0]].append(("F", 0, microbatch))
+        for first in () if shared else range(0, pp * chunks, stages):
+            ready[place[first][0]].append(("F", first, microbatch))
     done = collections.Counter()  # ranks that have run a pass of the vocabulary, by pass and microbatch
 
     def next_of(letter, microbatch):
@@ -117,18 +119,18 @@ def draw_order(rng, placement, pp, chunks, microbatches, shared=None):
                 done[letter, microbatch] += 1
                 if done[letter, microbatch] == pp:
                     next_of(letter, microbatch)
-            elif letter == "F" and stage < last:
+            elif letter == "F" and (stage + 1) % stages:
                 ready[place[stage + 1][0]].append(("F", stage + 1, microbatch))
             elif letter == "F" and shared:
                 for of_rank in ready:
                     of_rank.append(("S", 0, microbatch))
             elif letter == "F":
-                ready[rank].insert(0, ("D", last, microbatch))
+                ready[rank].insert(0, ("D", stage, microbatch))
             elif letter == "D":
                 letter = "I" if rng.random() < split else "B"
                 if letter == "I":
                     ready[rank].append(("W", stage, microbatch))
-                if stage > 0:
+                if stage % stages:
                     ready[place[stage - 1][0]].insert(0, ("D", stage - 1, microbatch))
                 elif shared:
                     for of_rank in ready:
@@ -184,8 +186,13 @@ def draw_scenario(rng, number):
     pp = rng.randint(1, 5)
     chunks = rng.choices((1, 2, 3), (2, 5, 1))[0]
     microbatches = rng.randint(1, 3 * pp + 4)
+    both_ways = rng.random() < 0.15
+    if both_ways:
+        pp, chunks, microbatches = rng.choice((2, 4, 6)), 2, 2 * rng.randint(1, 12)
     wants_interleaved = rng.random() < 0.5
-    if chunks == 3 or wants_interleaved:
+    if both_ways:
+        wants_interleaved = False
+    elif chunks == 3 or wants_interleaved:
         microbatches = pp * rng.randint(1, (3 * pp + 4) // pp)  # what 1F1B-I needs
     elif chunks == 2 and rng.random() < 0.7:
         microbatches = rng.randint(3 * pp - 1, 3 * pp + 4)  # what STP needs
@@ -195,7 +202,7 @@ def draw_scenario(rng, number):
         "parallel": {"pp": pp, "tp": rng.choice((1, 2, 4, 8)), "dp": rng.choice((1, 1, 2, 5))},
         "microbatches": microbatches,
         "chunks": chunks,
-        "layers_per_chunk": draw_layers(rng, pp * chunks),
+        "layers_per_chunk": draw_layers(rng, pp * (1 if both_ways else chunks)),
         "costs": {"unit": draw_costs(rng)},
     }
     if rng.random() < 0.3:
@@ -211,7 +218,7 @@ def draw_scenario(rng, number):
             scenario[key] = value
     if scenario["parallel"]["dp"] * scenario["parallel"].get("cp", 1) > 1 and rng.random() < 0.5:
         scenario["zero"] = 1
-    if rng.random() < 0.3:
+    if rng.random() < 0.3 and not both_ways:
         scenario["post_validation"] = True
     if rng.random() < 0.3:
         scenario["braid"] = rng.choice(oracle.BRAIDS)
@@ -220,12 +227,15 @@ def draw_scenario(rng, number):
         scenario["schedule_costs"] = {name: rng.choice(values) for name, values in choices.items()}
     if rng.random() < 0.4:
         scenario["offload"] = {"ratio": rng.choice((0.25, 0.5, 1))}
-    return scenario, wants_interleaved
+        if rng.random() < 0.5:
+            planned = {"chunks": rng.randint(1, chunks), "share": rng.randint(1, 3), "round_trip": rng.choice((0.125, 0.25, 0.5, 1))}
+            scenario["offload"] |= {key: value for key, value in planned.items() if key == "chunks" or rng.random() < 0.7}
+    return scenario, wants_interleaved, both_ways
 
 
 def draw_case(rng, number, generator, folder, named_only):
     """A scenario and, per schedule in it, the order that it stands for."""
-    scenario, wants_interleaved = draw_scenario(rng, number)
+    scenario, wants_interleaved, both_ways = draw_scenario(rng, number)
     pp, chunks, microbatches, orders = scenario["parallel"]["pp"], scenario["chunks"], scenario["microbatches"], []
 
     def add_named(name, costs=None):
@@ -238,6 +248,11 @@ def draw_case(rng, number, generator, folder, named_only):
         orders.append(order)
         scenario["schedules"].append({"file": str(path)})
 
+    if both_ways:
+        if microbatches >= 2 * pp:
+            add_named("dualpipe")
+        add_file(draw_order(rng, "bidirectional", pp, chunks, microbatches), "both-ways")
+        return scenario, orders
     if chunks == 1:
         add_named("1f1b")
     if microbatches % pp == 0 and (chunks > 1 or wants_interleaved):
@@ -256,6 +271,7 @@ def draw_case(rng, number, generator, folder, named_only):
         placement = rng.choice(("loop", "v")) if chunks == 2 else "loop"
         add_file(draw_order(rng, placement, pp, chunks, microbatches), "random")
     alone = scenario["parallel"]["dp"] * scenario["parallel"].get("cp", 1) == 1 and not scenario.get("post_validation")
+    alone = alone and "chunks" not in scenario.get("offload", {})
     if alone and chunks == 1:
         for name in ("vocab-1", "vocab-2", "interlaced"):
             add_named(name)

@@ -13,6 +13,7 @@ import sys
 import types
 
 from actions import VOCABULARY, merge, offloaded, read_blocks, segments_of, stage_of
+from copies import plan_copies
 from graph import Graph, origins
 
 COSTS = (
@@ -31,7 +32,7 @@ BRAIDS = ("static", "sequential")
 FREED_AT = ("W", "I")
 
 OPTIONS = {"release": "chain", "backward": "suite", "freed_at": "W", "braid": "static", "dp": 1, "zero": 0, "cp": 1,
-           "cp_method": "ring", "offload": 0, "post_validation": False}  # fmt: skip
+           "cp_method": "ring", "offload": {"ratio": 0}, "schedule_costs": {"F": 1, "I": 1, "W": 1, "p2p": 0}, "post_validation": False}  # fmt: skip
 
 # Two ends closer than this (relative to their size) count as the same instant: sums of the same costs in another
 # order differ by rounding.
@@ -78,13 +79,14 @@ class Step:
     op in this one takes its place."""
 
     def __init__(self, schedule, layers, costs, options, graph, ended):
-        self.layers, self.costs, self.options, self.graph, self.ended = layers, costs, options, graph, ended
+        self.costs, self.options, self.graph, self.ended = costs, options, graph, ended
         self.pp = schedule["pp"]
-        self.last_stage = self.pp * schedule["chunks"] - 1
+        self.placement, self.chunks, pipelines = schedule["placement"], schedule["chunks"], 2 if schedule["placement"] == "bidirectional" else 1
+        self.stages = self.pp * self.chunks // pipelines  # of one pipeline; the second one's stages follow
+        self.layers = layers * pipelines
         self.ranks = read_blocks(schedule, options.braid)
         self.rank_of = {stage_of(schedule["placement"], self.pp, schedule["chunks"], rank, chunk): rank
                         for rank in range(self.pp) for chunk in range(schedule["chunks"])}  # fmt: skip
-        self.first_layers = [layers[stage_of(schedule["placement"], self.pp, schedule["chunks"], rank, 0)] for rank in range(self.pp)]
         self.holders = options.dp * options.cp  # ranks that hold a chunk
         # Outputs of chains are named before the ops exist, since the consumer may stand before the producer in this
         # walk over the ranks. `output`: the moment it leaves. `sent`: its transfer, where it crosses to another rank.
@@ -102,8 +104,28 @@ class Step:
         for rank, blocks in enumerate(self.ranks):
             for index, block in enumerate(blocks):
                 self.block_sends[rank, index] = self.sends_of(rank, block)
-        for rank, blocks in enumerate(self.ranks):
-            self.add_rank(rank, blocks)
+        self.plan_copies()
+        gradients = [self.add_rank(rank, blocks) for rank, blocks in enumerate(self.ranks)]
+        for rank in range(self.pp) if pipelines > 1 else ():
+            cost = sum(self.layers[stage] for stage, holder in self.rank_of.items() if holder == rank) * self.costs["gradient_reduce"]
+            graph.add(f"gradients of both pipelines on rank {rank}", ("dp", rank), cost, gradients[rank] + gradients[self.pp - 1 - rank])
+
+    def is_last(self, stage):
+        return (stage + 1) % self.stages == 0
+
+    def plan_copies(self):
+        """Of planned copies, by rank the blocks before which they stand, each with a name for its op and the copy before it."""
+        self.planned = {rank: [] for rank in range(self.pp)}
+        if self.options.offload.get("chunks") and self.options.offload["ratio"] > 0:
+            for link in plan_copies(self.ranks, self.source_of, self.options.schedule_costs, self.options.offload):
+                latest = {}  # by direction
+                for copy in link:
+                    if self.layers[copy.action.stage] > 0:
+                        back = copy.action.kind != "F"
+                        copy.op = self.graph.add(f"copy for {copy.action.text}", None)
+                        copy.behind = latest.get(back, [])
+                        latest[back] = [copy.op]
+                        self.planned[copy.rank].append(copy)
 
     def of_step_before(self, rank):
         """What an op waits for that would wait for nothing."""
@@ -127,7 +149,7 @@ class Step:
     def receiver(self, action):
         """The rank that its output goes to, or None where no other rank needs it."""
         stage = action.stage + (1 if action.kind == "F" else -1)
-        if action.kind not in "FIB" or not 0 <= stage <= self.last_stage or self.rank_of[stage] == action.rank:
+        if action.kind not in "FIB" or stage // self.stages != action.stage // self.stages or self.rank_of[stage] == action.rank:
             return None
         return self.rank_of[stage]
 
@@ -150,19 +172,20 @@ class Step:
                 self.sent.update({action.signal: sends[-1] for action in some})
         return sends
 
+    def source_of(self, action):
+        """The chain whose output its first segment waits for, or None."""
+        if action.kind in "WE" or (action.kind == "F" and action.stage % self.stages == 0):
+            return None
+        if action.kind == "F":
+            return ("F", action.stage - 1, action.microbatch)
+        return ("F", action.stage, action.microbatch) if self.is_last(action.stage) else ("gradient", action.stage + 1, action.microbatch)
+
     def inputs(self, action):
         """What its first segment waits for."""
         if self.awaited_of_all(action):
             return [self.of_all[self.awaited_of_all(action), action.microbatch]]
-        if action.kind in "WE" or (action.kind == "F" and action.stage == 0):
-            return []
-        if action.kind == "F":
-            source = ("F", action.stage - 1, action.microbatch)
-        elif action.stage == self.last_stage:
-            source = ("F", self.last_stage, action.microbatch)
-        else:
-            source = ("gradient", action.stage + 1, action.microbatch)
-        return [self.sent[source] if source in self.sent else self.output[source]]
+        source = self.source_of(action)
+        return [self.sent[source] if source in self.sent else self.output[source]] if source else []
 
     def awaited_of_all(self, action):
         """What it waits for of all ranks, or None."""
@@ -171,13 +194,13 @@ class Step:
             return fixed
         if action.kind == "F":
             return "E" if action.stage == 0 else None
-        return ("S" if self.one_barrier else "T") if action.stage == self.last_stage else None
+        return ("S" if self.one_barrier else "T") if self.is_last(action.stage) else None
 
     def add_sums(self, rank, block):
         """The sums over all ranks that the block is the first to need on the rank that they are for."""
         for action in block:
             what = self.awaited_of_all(action)
-            owner = self.rank_of[0 if what == "E" else self.last_stage]
+            owner = self.rank_of[0 if what == "E" else self.stages - 1]
             if what and what in "EST" and owner == rank and not self.of_all[what, action.microbatch].deps:
                 parts = [self.output[what, each, action.microbatch] for each in range(self.pp)]
                 name = f"sum of {what} of {action.microbatch}"
@@ -186,36 +209,51 @@ class Step:
     def add_broadcasts(self, rank, block):
         for action in block:
             what = "F" if action.kind == "F" else "G"
-            if self.shared and action.kind in "FIB" and action.stage == (self.last_stage if what == "F" else 0):
+            if self.shared and action.kind in "FIB" and action.stage == (self.stages - 1 if what == "F" else 0):
                 parts = [self.output[action.signal]]
                 op = self.graph.add(f"broadcast of {action.text}", ("vocabulary", rank), self.costs["vocabulary"], parts)
                 self.of_all[what, action.microbatch].deps = [op]
 
     def add_rank(self, rank, blocks):
-        held = self.first_layers[rank]
-        away = offloaded(blocks) if self.options.offload > 0 and held > 0 else {}
-        # `copies`: by microbatch the copy to the host, then the one back. `leaving`: block of the forward and copy, while its
-        # memory is held.
-        memory = types.SimpleNamespace(away=away, layers=self.options.offload * held, copies={}, leaving=[])
+        """Returns what all its gradients wait for."""
+        offload, held = self.options.offload, self.layers[stage_of(self.placement, self.pp, self.chunks, rank, 0)]
+        away = offloaded(blocks) if offload["ratio"] > 0 and not offload.get("chunks") and held > 0 else {}
+        # `copies`: by chunk and microbatch the copy to the host, then the one back. `leaving`: the block that waits for a copy
+        # and the copy, while its memory is held. `issued`: by block the last ops before it.
+        memory = types.SimpleNamespace(away=away, layers=offload["ratio"] * held, copies={}, leaving=[], issued=[])
         reductions = []
         for index, block in enumerate(blocks):
-            issued = [self.graph.streams[stream, rank][-1] for stream in ("compute", "tp") if (stream, rank) in self.graph.streams]
+            memory.issued.append([self.graph.streams[stream, rank][-1] for stream in ("compute", "tp") if (stream, rank) in self.graph.streams])
+            self.add_planned(rank, index, memory)
             for action in block:
-                last = action.stage == self.last_stage and not self.shared
+                last = self.is_last(action.stage) and not self.shared
                 action.segments = segments_of(
                     action.kind, self.layers[action.stage], last, self.costs, self.options.backward, self.one_barrier
                 )
             self.add_sums(rank, block)
             order = self.order_of(block)
-            awaited = [copy for begin, copy in memory.leaving if begin + 2 <= index] if order else []
-            memory.leaving = [(begin, copy) for begin, copy in memory.leaving if copy not in awaited]
+            awaited = [copy for freed_at, copy in memory.leaving if freed_at <= index] if order else []
+            memory.leaving = [(freed_at, copy) for freed_at, copy in memory.leaving if copy not in awaited]
             ops = self.add_block(rank, index, block, order, awaited, memory)
-            self.add_copies(rank, index, blocks, issued + awaited, memory)
+            self.add_copies(rank, index, blocks, memory.issued[-1] + awaited, memory)
             reductions += self.add_reductions(rank, index, blocks, ops)
             self.hand_on(block, ops)
             self.add_broadcasts(rank, block)
         if self.ended:
             self.add_optimizer(rank, reductions)
+        return reductions[-1:] or self.graph.streams.get(("compute", rank), [])[-1:]
+
+    def add_planned(self, rank, index, memory):
+        """The planned copies that stand before a block."""
+        for copy in self.planned[rank]:
+            if copy.block == index:
+                action, back = copy.action, copy.action.kind != "F"
+                deps = memory.issued[copy.bound] if back else [action.computed]
+                cost = self.options.offload["ratio"] * self.layers[action.stage] * self.costs["reload" if back else "offload"]
+                copy.op.deps = [self.graph.add(copy.op.label, ("d2h", rank), cost, copy.behind + deps)]
+                memory.copies[action.chunk, action.microbatch] = copy.op.deps[0]
+                if not back:
+                    memory.leaving.append((copy.bound, copy.op.deps[0]))
 
     def order_of(self, block):
         """By segment the action whose next one it is."""
@@ -237,7 +275,7 @@ class Step:
         """The blocks whose sends a block waits for."""
         release, blocks = self.options.release, self.ranks[rank]
         weights_alone = [all(action.kind in "W" + VOCABULARY for action in block) for block in blocks]
-        one_chunk = self.last_stage + 1 == self.pp
+        one_chunk = self.chunks == 1
         if release in ("blocking", "megatron-batched") or (one_chunk and release.startswith("megatron")):
             return [index - 1] if index > 0 else []
         if release == "block" or weights_alone[index]:
@@ -254,8 +292,8 @@ class Step:
     def needed_by(self, action, is_first, block, memory):
         """What the next segment of an action waits for."""
         deps = []
-        if is_first and action.kind in "IB" and action.chunk == 0 and action.microbatch in memory.away:
-            deps.append(memory.copies[action.microbatch])
+        if is_first and action.kind in "IB" and (action.chunk, action.microbatch) in memory.copies:
+            deps.append(memory.copies[action.chunk, action.microbatch])
         if [(other.kind, other.chunk) for other in block] != [("F", 0)] and action.rank + 1 in self.total:
             deps.append(self.total.pop(action.rank + 1))
         if not is_first:  # the all-reduce of the segment before, or its compute without one
@@ -292,14 +330,14 @@ class Step:
         """From the host for the next block's backward, and to the host after this one's forward."""
         for action in blocks[index + 1] if index + 1 < len(blocks) else []:
             if action.kind in "IB" and action.chunk == 0 and action.microbatch in memory.away:
-                deps = [memory.copies[action.microbatch], *before]
+                deps = [memory.copies[0, action.microbatch], *before]
                 cost = memory.layers * self.costs["reload"]
-                memory.copies[action.microbatch] = self.graph.add(f"reload for {action.text}", ("h2d", rank), cost, deps)
+                memory.copies[0, action.microbatch] = self.graph.add(f"reload for {action.text}", ("h2d", rank), cost, deps)
         for action in blocks[index]:
             if action.kind == "F" and action.chunk == 0 and action.microbatch in memory.away:
                 cost = memory.layers * self.costs["offload"]
-                memory.copies[action.microbatch] = self.graph.add(f"offload of {action.text}", ("d2h", rank), cost, [action.computed])
-                memory.leaving.append((index, memory.copies[action.microbatch]))
+                memory.copies[0, action.microbatch] = self.graph.add(f"offload of {action.text}", ("d2h", rank), cost, [action.computed])
+                memory.leaving.append((index + 2, memory.copies[0, action.microbatch]))
 
     def add_reductions(self, rank, index, blocks, ops):
         """Where several ranks hold a chunk, its gradients are reduced once its last B or W is issued."""
@@ -439,7 +477,7 @@ def simulate_scenario(scenario, schedule):
     """The figures of one schedule under a unit-cost scenario."""
     if scenario.get("merge_backward", False):
         schedule = schedule | {"ranks": [merge_backward(texts) for texts in schedule["ranks"]]}
-    given = scenario | scenario["parallel"] | {"offload": scenario.get("offload", {}).get("ratio", 0)}
+    given = scenario | scenario["parallel"]
     options = {name: given[name] for name in OPTIONS if name in given}
     return simulate(schedule, scenario["layers_per_chunk"], scenario["costs"]["unit"], **options)
 

@@ -23,7 +23,7 @@ ChainCost& chain_of(PassChains& chains, const Op& op) {
       return chains.I;
     case Pass::W:
       return chains.W;
-    default:  // B; a Program with passes of the vocabulary has no bound
+    default:  // B; there are no passes of the vocabulary
       break;
   }
   return is_weight_gradient(op) ? chains.B_W : chains.B_I;
@@ -119,13 +119,15 @@ UnitChains unit_chains(const CostTable& table, const Lowering& lowering) {
   return units;
 }
 
-std::vector<PassChains> stage_chains(const UnitChains& units, const std::vector<int>& layers_per_stage,
+std::vector<PassChains> stage_chains(const UnitChains& units, const Placement& placement,
+                                     const std::vector<int>& layers_per_stage,
                                      const std::vector<double>& layer_factors) {
   const size_t stages = layers_per_stage.size();
   std::vector<PassChains> result(stages);
   size_t layer = 0;
   for (size_t stage = 0; stage < stages; ++stage) {
-    const bool first = stage == 0, last = stage + 1 == stages;
+    const bool first = placement.is_first(static_cast<int>(stage)),
+               last = placement.is_last(static_cast<int>(stage));
     const int layers = layers_per_stage[stage];
     for (const auto pass : kChains) {
       ChainCost& chain = result[stage].*pass;

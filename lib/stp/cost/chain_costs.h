@@ -37,7 +37,8 @@ struct UnitChains {
 UnitChains unit_chains(const CostTable& table, const Lowering& lowering);
 
 /// The chains of each virtual stage, with CostTable::layer_factors.
-std::vector<PassChains> stage_chains(const UnitChains& units, const std::vector<int>& layers_per_stage,
+std::vector<PassChains> stage_chains(const UnitChains& units, const Placement& placement,
+                                     const std::vector<int>& layers_per_stage,
                                      const std::vector<double>& layer_factors);
 
 }  // namespace stp

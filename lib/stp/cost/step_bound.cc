@@ -43,12 +43,14 @@ constexpr int kAdapter = -1;  // in place of a rank: all ranks on other nodes
 class Bounds {
  public:
   Bounds(const Placement& placement, int microbatches, const std::vector<int>& layers_per_stage,
-         const Lowering& lowering, const CostTable& table, const Contention& contention)
+         const Lowering& lowering, const CostTable& table, const Contention& contention,
+         bool shares_vocabulary)
       : placement_(placement),
         layers_(layers_per_stage),
         lowering_(lowering),
         table_(table),
-        chains_(stage_chains(unit_chains(table, lowering), layers_per_stage, table.layer_factors)),
+        shares_vocabulary_(shares_vocabulary),
+        chains_(chains(table)),
         of_compute_{1, std::min(1.0, (1 - contention.compute) / contention.all_reduce)},
         of_collectives_{std::min(1.0, (1 - contention.all_reduce) / contention.compute), 1},
         slowest_collective_(1 / contention.all_reduce) {
@@ -96,10 +98,32 @@ class Bounds {
     }
   };
 
+  [[nodiscard]] std::vector<PassChains> chains(const CostTable& table) const {
+    UnitChains units = unit_chains(table, lowering_);
+    if (shares_vocabulary_) units.first = units.head = {};
+    std::vector<PassChains> all = stage_chains(units, placement_, layers_, table.layer_factors);
+    for (int rank = 0; rank < placement_.ranks() && !table.by_rank.empty(); ++rank) {
+      CostTable own = table;
+      for (const auto& [pass, seconds] : table.by_rank) own.at(pass.first, pass.second) = seconds[rank];
+      own.by_rank.clear();
+      const std::vector<PassChains> of_rank = chains(own);
+      for (int chunk = 0; chunk < placement_.chunks(); ++chunk)
+        all[placement_.stage(rank, chunk)] = of_rank[placement_.stage(rank, chunk)];
+    }
+    return all;
+  }
+  // All passes of a shared vocabulary of one microbatch.
+  [[nodiscard]] ChainCost vocabulary(int rank) const {
+    ChainCost all;
+    for (const Unit unit : {Unit::head, Unit::embedding})
+      for (const UnitPass pass : kUnitPasses) all.compute += table_.on_rank(rank, unit, pass);
+    return all;
+  }
+
   [[nodiscard]] int stages() const { return placement_.stages(); }
   [[nodiscard]] bool has_ops(int stage) const { return chains_[stage].F.serial() > 0; }
   [[nodiscard]] bool has_weights(int stage) const {
-    return layers_[stage] > 0 || stage == 0 || stage + 1 == stages();
+    return layers_[stage] > 0 || placement_.is_first(stage) || placement_.is_last(stage);
   }
 
   // Seconds of the transfer from a stage to another.
@@ -148,13 +172,16 @@ class Bounds {
     I_head_.assign(stages(), 0);
     life_.assign(stages(), 0);
     for (int s = 0; s < stages(); ++s) {
-      if (s > 0) F_head_[s] = F_head_[s - 1] + least_ * (chains_[s - 1].F.alone + hop(s - 1, s));
+      if (!placement_.is_first(s))
+        F_head_[s] = F_head_[s - 1] + least_ * (chains_[s - 1].F.alone + hop(s - 1, s));
       F_head_[s] = std::max(F_head_[s], gather(s));
     }
-    const int last = stages() - 1;
-    I_head_[last] = F_head_[last] + least_ * chains_[last].F.alone;
-    life_[last] = chains_[last].F.alone;
-    for (int s = last - 1; s >= 0; --s) {
+    for (int s = stages() - 1; s >= 0; --s) {
+      if (placement_.is_last(s)) {
+        I_head_[s] = F_head_[s] + least_ * chains_[s].F.alone;
+        life_[s] = chains_[s].F.alone;
+        continue;
+      }
       const double back = backward_alone(s + 1) + hop(s + 1, s);
       I_head_[s] = I_head_[s + 1] + least_ * back;
       life_[s] = chains_[s].F.alone + hop(s, s + 1) + life_[s + 1] + back;
@@ -170,15 +197,15 @@ class Bounds {
     backward_tail_.assign(stages(), 0);
     for (int s = 0; s < stages(); ++s) {
       const int rank = placement_.rank_of(s);
-      if (s > 0) I_tail_[s] = least_ * hop(s, s - 1) + backward_tail_[s - 1];
+      if (!placement_.is_first(s)) I_tail_[s] = least_ * hop(s, s - 1) + backward_tail_[s - 1];
       backward_tail_[s] = least_ * backward_alone(s) + I_tail_[s];
       if (has_ops(s))
         backward_tail_[s] = std::max(backward_tail_[s], least_ * backward_compute(s) + reduction(s) +
                                                             embedding_sum(rank) + optimizer(rank));
     }
-    F_tail_.back() = backward_tail_.back();
-    for (int s = stages() - 2; s >= 0; --s)
-      F_tail_[s] = least_ * (hop(s, s + 1) + chains_[s + 1].F.alone) + F_tail_[s + 1];
+    for (int s = stages() - 1; s >= 0; --s)
+      F_tail_[s] = placement_.is_last(s) ? backward_tail_[s]
+                                         : least_ * (hop(s, s + 1) + chains_[s + 1].F.alone) + F_tail_[s + 1];
   }
 
   // F, I and W of each of a rank's stages. work(chain, stage, to): that of one microbatch; `to`: the stage
@@ -186,6 +213,7 @@ class Bounds {
   template <typename Work>
   void set_jobs(int rank, Work work) {
     jobs_.clear();
+    if (shares_vocabulary_) jobs_.push_back({0, 0, count_ * work(vocabulary(rank), -1, -1)});
     for (int chunk = 0; chunk < placement_.chunks(); ++chunk) {
       const int s = placement_.stage(rank, chunk);
       const PassChains& c = chains_[s];
@@ -207,14 +235,14 @@ class Bounds {
       if (has_ops(placement_.stage(rank, chunk)))
         reduced = std::min(reduced, reduction(placement_.stage(rank, chunk)));
     reduced += embedding_sum(rank);
-    if (jobs_.empty() || reduced == 0) return best;
+    if (jobs_.empty() || reduced == 0 || shares_vocabulary_) return best;
     set_jobs(rank,
              [&](const ChainCost& chain, int stage, int) { return without_last(weight, chain, stage); });
     return std::max(best, best_set(jobs_, reduced + optimizer(rank), ramp));
   }
   // Without a last collective of I, which no compute waits for.
   [[nodiscard]] double without_last(const Weight& weight, const ChainCost& chain, int stage) const {
-    const bool ends = &chain == &chains_[stage].I || &chain == &chains_[stage].B_I;
+    const bool ends = stage >= 0 && (&chain == &chains_[stage].I || &chain == &chains_[stage].B_I);
     return weight.of(chain) - (ends ? weight.collectives * chain.last : 0);
   }
 
@@ -234,7 +262,7 @@ class Bounds {
                                [](const PassChains& c) { return c.F.serial() > 0 && c.I.serial() > 0; });
   }
   [[nodiscard]] bool waits_for_sends() const {
-    return all_have_ops() &&
+    return !shares_vocabulary_ && all_have_ops() &&
            (lowering_.release == Release::blocking || lowering_.release == Release::megatron_batched);
   }
   [[nodiscard]] double send(int rank, int stage, int to, int peer) const {
@@ -282,7 +310,7 @@ class Bounds {
   // What the forwards before the first backward lose of effective work of compute.
   [[nodiscard]] Ramp ramp(int rank) const {
     const bool transfers = lowering_.release == Release::released;
-    if (!all_have_ops() || lowering_.strategy.parts_of_microbatch() > 1 ||
+    if (shares_vocabulary_ || !all_have_ops() || lowering_.strategy.parts_of_microbatch() > 1 ||
         (!transfers && lowering_.release != Release::blocking))
       return {};
     constexpr double kMost = std::numeric_limits<double>::infinity();
@@ -356,6 +384,7 @@ class Bounds {
   const std::vector<int>& layers_;
   const Lowering& lowering_;
   const CostTable& table_;
+  const bool shares_vocabulary_;
   const std::vector<PassChains> chains_;  // by virtual stage
   const Weight of_compute_, of_collectives_;
   const double slowest_collective_;
@@ -371,9 +400,8 @@ class Bounds {
 
 double step_bound(const Placement& placement, int microbatches, const std::vector<int>& layers_per_stage,
                   const Lowering& lowering, const CostTable& table, const Contention& contention,
-                  int activation_limit) {
-  if (placement.pipelines() > 1) return 0;
-  return Bounds(placement, microbatches, layers_per_stage, lowering, table, contention)
+                  int activation_limit, bool shares_vocabulary) {
+  return Bounds(placement, microbatches, layers_per_stage, lowering, table, contention, shares_vocabulary)
       .bound(activation_limit);
 }
 

@@ -40,10 +40,11 @@ namespace stp {
 /// at most `activation_limit` times the step; and before the first backward that many forwards start at most.
 ///
 /// Options: post-validation overlaps steps, so that neither heads nor tails count; offloading and its copies
-/// add nothing; with microbatch factors heads and tails are those of the smallest. Two pipelines against each
-/// other have no bound: 0.
+/// add nothing; with microbatch factors heads and tails are those of the smallest. Two pipelines have their
+/// own heads and tails, and `microbatches` each. With `shares_vocabulary` its passes are work without head
+/// and tail on every rank.
 double step_bound(const Placement& placement, int microbatches, const std::vector<int>& layers_per_stage,
                   const Lowering& lowering, const CostTable& table, const Contention& contention,
-                  int activation_limit = 0);
+                  int activation_limit = 0, bool shares_vocabulary = false);
 
 }  // namespace stp

@@ -39,6 +39,7 @@ void OffloadOps::begin_rank() {
   copies_.clear();
   copying_.clear();
   next_ = 0;
+  empty_.fill(kNothing);
   before_.clear();
   const Program& program = b_.program;
   if (program.strategy.offload == 0 || !plan_.empty() || !has_layers(0)) return;
@@ -58,9 +59,11 @@ void OffloadOps::begin_block() {
 
 // A chunk without layers has nothing to copy: who waits for its copy waits for the one before.
 void OffloadOps::add_planned(const PlannedCopy& copy, Ref here) {
+  Ref& own = empty_[copy.back() ? 1 : 0];
   const Ref before =
-      copy.neighbour < 0 ? kNothing : planned_[copy.neighbour] + static_cast<Ref>(copy.neighbour_copy);
-  if (!has_layers(copy.action.chunk)) return b_.set_output(here, {before, kNothing});
+      copy.neighbour < 0 ? own : planned_[copy.neighbour] + static_cast<Ref>(copy.neighbour_copy);
+  own = has_layers(copy.action.chunk) ? kNothing : here;
+  if (own != kNothing) return b_.set_output(here, {before, kNothing});
   b_.begin_op();
   b_.depend(before);
   if (copy.back()) {

@@ -63,6 +63,7 @@ class OffloadOps {
   std::map<int, OffloadedActivation> to_offload_;  // by microbatch
   std::vector<OffloadedActivation> to_reload_;     // the next one last
   size_t next_ = 0;                                // planned copy
+  std::array<Ref, 2> empty_{};                     // by direction: its last planned copy, if that has no op
   std::vector<std::array<Ref, 2>> before_;         // by block: the last compute op and collective before it
   std::map<Activation, Ref> computed_;             // by activation: its forward's last compute op
   std::map<Activation, Ref> copies_;               // by activation: its offload, then its reload

@@ -111,7 +111,7 @@ class Planner {
           const int back = hop_of(schedule_.placement, stage, true);
           const Place backward = places_.at({back, action.microbatch});
           const double begin = timing_[rank][block].end, end = timing_[rank][backward.block].start;
-          if (end - begin > kFewestCopies * request_.seconds - epsilon_)
+          if (end - begin > kFewestCopies * request_.seconds + epsilon_)
             found.push_back(
                 {begin, end, rank, static_cast<int>(block), backward.block, action, backward.action});
         }
