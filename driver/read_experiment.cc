@@ -332,18 +332,6 @@ std::vector<std::string> missing_fields(JsonInput& input) {
 
 }  // namespace
 
-json with_required(const json& scenario) {
-  json all = {{"name", "any"}, {"schedules", {"1f1b"}}, {"parallel", {{"pp", 1}}}, {"microbatches", 1}};
-  if (scenario.contains("global_batch")) all.erase("microbatches");
-  if (scenario.contains("costs"))
-    all.update({{"costs", {{"unit", json::object()}}}, {"layers_per_chunk", {1}}});
-  else
-    all.update({{"model", "tiny"}, {"cluster", "a800"}, {"seq", 8}});
-  if (scenario.contains("run")) all.erase("cluster");
-  all.merge_patch(scenario);
-  return all;
-}
-
 void refuse_missing(JsonInput& input) {
   std::vector<std::string> missing;
   if (!input.has("name")) missing.emplace_back("name");

@@ -12,9 +12,6 @@ namespace stp {
 /// error names it once, without configuration: it can be given for all of them.
 void refuse_missing(JsonInput& input);
 
-/// `scenario` with some value for each of those fields that it lacks.
-nlohmann::json with_required(const nlohmann::json& scenario);
-
 /// Adds the experiments of the configuration at `field`, one per number of microbatches. `known`: an
 /// experiment's with the same model and cluster, whose files are then not read again.
 void read_experiments(JsonInput& input, const std::string& field, const std::string& name,

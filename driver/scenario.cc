@@ -269,6 +269,19 @@ Scenario read(const json& content, const std::string& path, const Changes& chang
   return scenario;
 }
 
+// `scenario` with some value for each field that it lacks and needs.
+json with_required(const json& scenario) {
+  json all = {{"name", "any"}, {"schedules", {"1f1b"}}, {"parallel", {{"pp", 1}}}, {"microbatches", 1}};
+  if (scenario.contains("global_batch")) all.erase("microbatches");
+  if (scenario.contains("costs"))
+    all.update({{"costs", {{"unit", json::object()}}}, {"layers_per_chunk", {1}}});
+  else
+    all.update({{"model", "tiny"}, {"cluster", "a800"}, {"seq", 8}});
+  if (scenario.contains("run")) all.erase("cluster");
+  all.merge_patch(scenario);
+  return all;
+}
+
 }  // namespace
 
 Scenario read_scenario(const std::string& word, const Changes& changes, Invalid invalid) {

@@ -159,6 +159,33 @@ bool Saver::covers(const Saver& other) const {
          (a.layer || (!b.layer && a.core >= b.core && a.qkv >= b.qkv && a.mlp >= b.mlp && a.norm >= b.norm));
 }
 
+bool has_braids(const Schedule& schedule) {
+  return std::ranges::any_of(schedule.ranks,
+                             [](const auto& blocks) { return std::ranges::any_of(blocks, &Block::braided); });
+}
+
+std::vector<std::string> complications(const Experiment& experiment, const Schedule& schedule,
+                                       const std::vector<int>& layers) {
+  const Strategy& strategy = experiment.strategy;
+  const auto [least, most] = std::ranges::minmax(layers);
+  const auto is_W = [](const Block& block) { return block.actions()[0].pass == Pass::W; };
+  const bool splits = std::ranges::any_of(
+      schedule.ranks, [&](const auto& blocks) { return std::ranges::any_of(blocks, is_W); });
+  std::vector<std::string> words;
+  for (const auto& [is_so, word] : {std::pair{strategy.tp > 1, "tensor parallelism"},
+                                    {strategy.cp > 1, "context parallelism"},
+                                    {strategy.pp > 1, "pipeline"},
+                                    {schedule.chunks() > 1, "several chunks"},
+                                    {splits, "split backwards"},
+                                    {has_braids(schedule), "braids"},
+                                    {strategy.recompute != Recompute{}, "recomputation"},
+                                    {strategy.offload > 0, "offload"},
+                                    {strategy.tp_overlap != TpOverlap::none, "TP overlap"},
+                                    {least != most, "uneven layers"}})
+    if (is_so) words.emplace_back(word);
+  return words;
+}
+
 std::string reason_of(const InputError& error) {
   const std::string text = std::regex_replace(error.what(), std::regex("(^|[ (])[0-9]+(?=[ ,;:)]|$)"), "$1N");
   return text.substr(0, text.find("; "));

@@ -54,36 +54,12 @@ struct PieceResult {
 
 constexpr const char* kPlain = "1f1b";  // on one pipeline rank, all orders without braids are as good
 
-struct Traits {
-  bool braids = false, splits = false;
-};
-Traits traits_of(const Schedule& schedule) {
-  Traits traits;
-  for (const auto& blocks : schedule.ranks)
-    for (const Block& block : blocks) {
-      traits.braids = traits.braids || block.braided();
-      traits.splits = traits.splits || block.actions()[0].pass == Pass::W;
-    }
-  return traits;
-}
-
 Tuned tuned_of(const Experiment& experiment, const Schedule& schedule, const Piece& piece) {
-  Tuned tuned{.id = piece.id, .experiment = experiment, .bound_s = piece.bound_s, .fit = piece.fit};
-  const Strategy& strategy = experiment.strategy;
-  const auto [braids, splits] = traits_of(schedule);
-  const auto [least, most] = std::ranges::minmax(piece.layers);
-  for (const auto& [is_so, word] : {std::pair{strategy.tp > 1, "tensor parallelism"},
-                                    {strategy.cp > 1, "context parallelism"},
-                                    {strategy.pp > 1, "pipeline"},
-                                    {schedule.chunks() > 1, "several chunks"},
-                                    {splits, "split backwards"},
-                                    {braids, "braids"},
-                                    {strategy.recompute != Recompute{}, "recomputation"},
-                                    {strategy.offload > 0, "offload"},
-                                    {strategy.tp_overlap != TpOverlap::none, "TP overlap"},
-                                    {least != most, "uneven layers"}})
-    if (is_so) tuned.complicated.emplace_back(word);
-  return tuned;
+  return {.id = piece.id,
+          .experiment = experiment,
+          .bound_s = piece.bound_s,
+          .fit = piece.fit,
+          .complicated = complications(experiment, schedule, piece.layers)};
 }
 
 class Search {
@@ -167,15 +143,22 @@ class Search {
   [[nodiscard]] PassCosts rounded_costs(const Experiment& experiment, const Piece& piece) const {
     const Recompute& recompute = experiment.strategy.recompute;
     const auto first_alike = std::ranges::find(space_.savers, recompute, &Saver::recompute);
-    const std::tuple key{piece.plan, experiment.chunks, first_alike - space_.savers.begin()};
+    return remembered(costs_, {piece.plan, experiment.chunks, first_alike - space_.savers.begin()}, [&] {
+      const PassCosts costs = costs_for_generator(experiment, experiment.chunks);
+      const auto rounded = [&](double cost) { return std::round(10 * cost / costs.F) / 10; };
+      return PassCosts{1, rounded(costs.I), rounded(costs.W), rounded(costs.p2p)};
+    });
+  }
+  // map[key], which make() gives it at first.
+  template <typename Map, typename Make>
+  typename Map::mapped_type remembered(Map& map, const typename Map::key_type& key, const Make& make) const {
     {
       const std::lock_guard lock(mutex_);
-      if (const auto found = costs_.find(key); found != costs_.end()) return found->second;
+      if (const auto found = map.find(key); found != map.end()) return found->second;
     }
-    const PassCosts costs = costs_for_generator(experiment, experiment.chunks);
-    const auto rounded = [&](double cost) { return std::round(10 * cost / costs.F) / 10; };
+    auto made = make();
     const std::lock_guard lock(mutex_);
-    return costs_[key] = {1, rounded(costs.I), rounded(costs.W), rounded(costs.p2p)};
+    return map[key] = std::move(made);
   }
 
   const TuneSpace& space_;
@@ -292,17 +275,17 @@ std::shared_ptr<const Schedule> Search::short_schedule_of(const Experiment& expe
 // Schedules on one placement share its layers and its bound.
 Search::Placed Search::placed_as(const Piece& family, const Experiment& experiment,
                                  const Schedule& schedule) {
-  const std::tuple key{family.plan, schedule.placement.name(), experiment.chunks, experiment.split,
-                       vocabulary_of(schedule)};
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto found = placed_.find(key); found != placed_.end()) return found->second;
-  }
-  Placed placed{layers_for(experiment, schedule, false), 0};
-  const Program program = outline(schedule, placed.layers, lowering_for(experiment, schedule, placed.layers));
-  placed.bound_s = step_bound_of(experiment, program, bounding_table(experiment, program));
-  const std::lock_guard lock(mutex_);
-  return placed_[key] = placed;
+  const auto make = [&] {
+    Placed placed{layers_for(experiment, schedule, false), 0};
+    const Program program =
+        outline(schedule, placed.layers, lowering_for(experiment, schedule, placed.layers));
+    placed.bound_s = step_bound_of(experiment, program, bounding_table(experiment, program));
+    return placed;
+  };
+  return remembered(
+      placed_,
+      {family.plan, schedule.placement.name(), experiment.chunks, experiment.split, vocabulary_of(schedule)},
+      make);
 }
 
 // Whatever its order, and without savers, which make no step shorter.
@@ -317,7 +300,7 @@ PieceResult Search::place(Piece family) {
     const Placed placed = placed_as(family, experiment, *schedule);
     family.layers = placed.layers;
     const auto [least, most] = std::ranges::minmax(family.layers);
-    const bool alone = experiment.strategy.pp == 1 && !traits_of(*schedule).braids;
+    const bool alone = experiment.strategy.pp == 1 && !has_braids(*schedule);
     if ((experiment.split == LayerSplit::balanced && least == most) ||
         (alone && has_plain_ && name_of(experiment.schedules.front()) != kPlain)) {
       made.same = space_.savers.size();

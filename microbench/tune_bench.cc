@@ -23,14 +23,8 @@ void tune_70b(benchmark::State& state) {
   state.counters["judged/s"] = benchmark::Counter(judged, benchmark::Counter::kIsRate);
   state.counters["simulated/s"] = benchmark::Counter(simulated, benchmark::Counter::kIsRate);
 }
-BENCHMARK(tune_70b)
-    ->ArgName("gpus")
-    ->Arg(16)
-    ->Arg(128)
-    ->Arg(1024)
-    ->Iterations(1)
-    ->UseRealTime()
-    ->Unit(benchmark::kSecond);
+BENCHMARK(tune_70b)->ArgName("gpus")->Arg(16)->Arg(128)->Arg(1024)->Iterations(1)->UseRealTime()->Unit(
+    benchmark::kSecond);
 
 }  // namespace
 }  // namespace stp

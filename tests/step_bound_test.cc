@@ -162,7 +162,7 @@ void expect_below(const Program& program, const Lowering& lowering, const CostTa
                   const Contention& contention, int microbatches, Seen& seen) {
   const Placement& placement = program.schedule.placement;
   const double step = simulated(program, table, contention), most = step * (1 + 1e-9) + 1e-12;
-  const bool shared = program.vocabulary() != Vocabulary::whole;
+  const bool shared = program.vocabulary != Vocabulary::whole;
   const double bound =
       step_bound(placement, microbatches, program.layers_per_stage, lowering, table, contention, 0, shared);
   EXPECT_LE(bound, most) << program.schedule.name;
