@@ -267,10 +267,9 @@ class Output(CommandLine):
         sweep = changed(UNIT, schedules=["stp"], parallel={"pp": 16}, layers_per_chunk=[1] * 32, microbatches=list(range(200, 240)))
         command = ["reproduce", str(self.write(sweep)), "--no-plots", "--out"]
         kept = self.folder / "new.rows"
-        interrupt = lambda number: self.interrupted(lambda: has_rows(kept), number, *command, "new")
-        self.assertTrue(interrupt(signal.SIGINT).endswith("stp: interrupted; finished rows are in new.rows, and the same command goes on from them
-"))
-        interrupt(signal.SIGKILL)
+        said = self.interrupted(lambda: has_rows(kept), signal.SIGINT, *command, "new")
+        self.assertTrue(said.endswith("stp: interrupted; finished rows are in new.rows, and the same command goes on from them\n"))
+        self.interrupted(lambda: has_rows(kept), signal.SIGKILL, *command, "new")
         lines = kept.read_text()
         cut = lines[: lines.rindex("\n") + 20]  # the last row is half-written
         changed_row = re.sub(r'"step_time_s":[^,}]*', '"step_time_s":7', cut, count=1)  # so it is not simulated again
