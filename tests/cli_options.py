@@ -6,7 +6,7 @@
 import json
 import re
 
-from command_line import changed, CommandLine, HARDWARE, main, PROFILES, read_json, ROOT, RUN, UNIT
+from command_line import changed, CommandLine, HARDWARE, main, read_json, ROOT, RUN, UNIT
 
 
 class Recomputation(CommandLine):
@@ -128,6 +128,7 @@ class Table(CommandLine):
             ([{"layers_per_chunk": "even"}, {}], ["layers per chunk"]),
             ([{"implementation": "suite"}, {}], ["implementation"]),
             ([{"scatter_transfers": True}, {}], ["scatter transfers"]),
+            ([{"parallel": {"tp": 4, "pp": 4, "cp": 2, "cp_method": method}} for method in ("ring", "all-to-all")], ["cp method"]),
             ([{"schedules": [{"name": "zb-v", "memory_limit": limit}]} for limit in (4, 6)], ["memory limit"]),
         ):  # fmt: skip
             head, rows = self.table(configurations=configurations)
@@ -197,12 +198,6 @@ class Offload(CommandLine):
 
 
 class DataParallel(CommandLine):
-    def test_one_replica_is_a_step_without(self):
-        for base in (UNIT, HARDWARE):
-            alone = self.results(base)
-            one = self.results(changed(base, parallel={**base["parallel"], "dp": 1}))
-            self.assertEqual(alone, one)
-
     def test_replicas_may_share_the_optimizers_state(self):
         wide = changed(HARDWARE, parallel={"tp": 4, "pp": 4, "dp": 4})
         [each], [shared] = self.results(wide), self.results(changed(wide, zero=1))
@@ -222,13 +217,6 @@ class DataParallel(CommandLine):
             self.assertAlmostEqual(b["memory_bytes"]["optimizer"], 26 / 12 * a["memory_bytes"]["optimizer"], delta=1)
             self.assertGreater(b["compute_s"], a["compute_s"])  # by the copying
 
-    def test_post_validation_leaves_the_longest_span_of_a_rank(self):
-        unit = {"name": "spans", "schedules": ["1f1b", "zb-h2"], "parallel": {"pp": 4}, "microbatches": 16,
-                "layers_per_chunk": [1] * 4, "costs": {"unit": {"attn.F": 1, "attn.I": 1, "attn.W": 1}}}  # fmt: skip
-        for post_validation, steps in ((False, (54, 51)), (True, (54, 48))):
-            rows = self.results(changed(unit, post_validation=post_validation))
-            self.assertEqual(tuple(row["step_time_s"] for row in rows), steps)
-
     def test_gradients_in_the_models_type_are_half(self):
         wide = changed(HARDWARE, parallel={"tp": 4, "pp": 4, "dp": 4})
         [full] = self.results(wide)
@@ -238,32 +226,6 @@ class DataParallel(CommandLine):
             self.assertEqual(a["memory_bytes"]["gradients"], 2 * b["memory_bytes"]["gradients"])
         self.assertLess(half["step_time_s"], full["step_time_s"])
 
-    def test_a_ring_waits_for_its_exchanges_and_reduces_gradients(self):
-        parts = {f"attn.{letter}_{part}": 1 for letter in "FI" for part in ("before", "core", "after")}
-        unit = {**parts, "kv_exchange": 3, "mlp.F": 1, "mlp.I": 1, "gradient_reduce": 2}
-        ring = changed(UNIT, schedules=["gpipe"], parallel={"pp": 1, "cp": 2}, microbatches=1, layers_per_chunk=[1], costs={"unit": unit})
-        [result] = self.results(ring)
-        # F: 1, then the exchange for 3, then 1 and 1, and the MLP; B: MLP 1, 1, KV 3, dKV1 behind it 3, dKV2 3, 1; reduced: 2.
-        self.assertEqual(result["step_time_s"], 7 + 12 + 2)
-        self.assertEqual((result["cp"], result["gpus"]), (2, 2))
-        [rank] = result["ranks"]
-        self.assertEqual([rank[name] for name in ("compute_s", "tp_bubble_s", "pp_bubble_s")], [10, 9, 2])
-        self.assertRegex(self.succeed("simulate", self.write(ring)).stdout, r"tp +pp +cp +dp +m ")
-
-    def test_all_to_alls_are_waited_for(self):
-        parts = {f"attn.{letter}_{part}": 1 for letter in "FI" for part in ("before", "core", "after")}
-        unit = {**parts, "all_to_all": 3, "mlp.F": 1, "mlp.I": 1, "gradient_reduce": 2}
-        parallel = {"pp": 1, "cp": 4, "cp_method": "all-to-all"}
-        heads = changed(UNIT, schedules=["gpipe"], parallel=parallel, microbatches=1, layers_per_chunk=[1], costs={"unit": unit})
-        [result] = self.results(heads)
-        self.assertEqual(result["step_time_s"], 2 * (1 + 3 + 1 + 3 + 1 + 1) + 2)
-        self.assertEqual((result["cp"], result["cp_method"]), (4, "all-to-all"))
-        [rank] = result["ranks"]
-        self.assertEqual([rank[name] for name in ("compute_s", "tp_bubble_s", "pp_bubble_s")], [8, 12, 2])
-        ring = {"kv_exchange" if key == "all_to_all" else key: cost for key, cost in unit.items()}
-        beside_a_ring = changed(heads, configurations=[{}, {"parallel": {"pp": 1, "cp": 4}, "costs": {"unit": ring}}])
-        self.assertRegex(self.succeed("simulate", self.write(beside_a_ring)).stdout, r"cp method[^\n]*\n.* all-to-all ")
-
     def test_a_ring_divides_tokens_and_work(self):
         whole = changed(HARDWARE, parallel={"tp": 2, "pp": 4})
         [alone] = self.results(whole)
@@ -272,20 +234,6 @@ class DataParallel(CommandLine):
             self.assertEqual(a["memory_bytes"], b["memory_bytes"])
         self.assertEqual(ring["gpus"], 2 * alone["gpus"])
         self.assertGreater(ring["step_time_s"], alone["step_time_s"])  # which attend to twice as many
-
-    def test_a_tensor_parallel_group_may_span_nodes(self):
-        node = changed(HARDWARE, parallel={"tp": 8, "pp": 2}, layers_per_chunk=[7, 8, 8, 7])
-        profile = read_json(PROFILES / "a800.json")
-        steps = [self.results(node)[0]["step_time_s"]]
-        for values in ({"gpus_per_node": 4}, {"adapters_per_node": 1}):
-            for field, value in values.items():
-                profile[field] = {"value": value, "source": "a test"}
-            self.write(profile, "small.json")
-            steps.append(self.results(changed(node, cluster="small.json"))[0]["step_time_s"])
-        self.assertEqual(steps, sorted(set(steps)))
-        profile["adapters_per_node"]["value"] = 0
-        self.write(profile, "small.json")
-        self.refused(["simulate", self.write(changed(node, cluster="small.json"))], "adapters_per_node.value", "0 is out of range")
 
 
 class Configurations(CommandLine):

@@ -330,6 +330,8 @@ class Profiles(CommandLine):
         self.profile_refused("kernel_overhead_us.range.source", "is empty")
         self.profile["kernel_overhead_us"]["range"] = {"from": 100, "to": 200, "source": "guessed"}
         self.profile_refused("kernel_overhead_us.value", "outside its physical range")
+        self.profile["adapters_per_node"]["value"] = 0
+        self.profile_refused("adapters_per_node.value", "0 is out of range")
 
 
 class Pairs(CommandLine):
