@@ -6,7 +6,6 @@ output is the real output.
 
 import json
 import os
-import random
 import re
 import shutil
 import subprocess
@@ -87,34 +86,6 @@ class Pairs(CommandLine):
             s = 1 - (message["together_s"] - message["all_reduce_s"]) / message["gemm_s"] * r
         profile = read_json(PROFILES / "a800.json")
         self.assertEqual((round(r, 2), round(s, 2)), (profile["contention_compute"]["value"], profile["contention_all_reduce"]["value"]))
-
-    def test_times_together_are_those_of_the_closed_form(self):
-        draw = random.Random(611)
-        times = [(2, 1), (1, 2), (0.83, 0.9), (1, 1000), (1000, 1)] + [(draw.uniform(0.1, 9), draw.uniform(0.1, 9)) for _ in range(50)]
-        scenario = changed(PAIRS, pairs=[
-            {**PAIRS["pairs"][0], "name": str(i), "published": {"gemm_ms": c, "all_reduce_ms": a, "serial_ms": c + a, "together_ms": 1.5 * max(c, a)}}
-            for i, (c, a) in enumerate(times)])
-        rows = self.simulated(self.write(scenario))
-        self.assertEqual(len(rows), len(times))
-        for (c, a), row in zip(times, rows):
-            shorter = min(c / 0.83, a / 0.9)  # until then both run
-            end_c, end_a = max(shorter, c + 0.17 * shorter), max(shorter, a + 0.1 * shorter)
-            together, figures = max(end_c, end_a), row["from_published_times"]
-            for key, value in {
-                "together_s": together * 1e-3,
-                "compute_slowdown": end_c / c - 1,
-                "communication_slowdown": end_a / a - 1,
-                "compute_rate": 0.83,
-                "communication_rate": 0.9,
-                "exposed_s": (together - c) * 1e-3,
-                "exposed_share": (together - c) / a,
-                "saved_s": (c + a - together) * 1e-3,
-                "together_error": together / (1.5 * max(c, a)) - 1,
-            }.items():
-                self.assertAlmostEqual(figures[key], value, 9, f"{key} of {c} and {a}")
-            # The same from the shapes' own times alone.
-            self.assertAlmostEqual(row["figures"]["saved_s"] + row["figures"]["together_s"], row["serial_s"], 12)
-            self.assertAlmostEqual(row["difference"]["together_s"], row["figures"]["together_s"] / (1.5e-3 * max(c, a)) - 1, 9)
 
     def test_a_pair_costs_what_the_profile_says(self):
         profile = {key: entry["value"] for key, entry in read_json(PROFILES / "a800.json").items()
