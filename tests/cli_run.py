@@ -91,16 +91,6 @@ class Run(CommandLine):
                 (of_units, ("--inject", "nan:0:F0.0"), "--inject: emulated computes no values")):  # fmt: skip
             self.refused(["run", self.write(scenario), "--backend", "emulated", *flags], words)
 
-    def test_json_to_standard_output_is_json_alone(self):
-        done = self.run_cpu(RUN, "--json", "-", "--trace", "/dev/null")
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertEqual(json.loads(done.stdout)["evidence"], "measured")
-
-    def test_a_device_is_a_file_to_write_to(self):
-        done = self.run_cpu(RUN, "--json", "/dev/null", "--trace", "/dev/null")
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertIn("parity: 2 of 2 cases equal one rank", done.stdout)
-
     def test_bf16_is_judged_by_one_rank(self):
         narrow, wide = (self.trained(RUN | {"run": RUN["run"] | {"type": kind}}, 2)["results"] for kind in ("bfloat16", "float64"))
         for row, other in zip(narrow, wide):
