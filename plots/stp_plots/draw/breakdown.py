@@ -26,8 +26,7 @@ def representatives(experiment):
     return list(chosen.values())
 
 
-def breakdown(experiment, colours):
-    del colours  # parts of the time have colours of their own
+def breakdown(experiment, _colours):
     panels = representatives(experiment)[:MOST]
     if not panels:
         return None

@@ -117,9 +117,8 @@ def memory(experiment, colours):
     return style.Plot("memory", "Peak activation memory", drawn, caption, alt)
 
 
-def tp_share(experiment, colours):
+def tp_share(experiment, _colours):
     """A section per model and cluster, a bar per size of the tensor-parallel group."""
-    del colours  # not by schedule
     frame = experiment.figure("tp_share").dropna(subset=["ours"])
     if frame.empty:
         return None

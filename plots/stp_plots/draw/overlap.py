@@ -54,8 +54,7 @@ def _errors(experiment):
     return f" Errors: {'; '.join(parts)}." if parts else ""
 
 
-def plot(experiment, colours):
-    del colours  # there are no schedules
+def plot(experiment, _colours):
     panels = [(pair, sections(experiment, pair)) for pair in experiment.pairs]
     panels = [(pair, some) for pair, some in panels
               if any(not math.isnan(bar.value) for one in some for bar in one.bars())]  # fmt: skip

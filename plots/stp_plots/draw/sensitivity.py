@@ -93,9 +93,8 @@ def _bands(base, changed):
     return pd.DataFrame({"low": base - np.sqrt((falls**2).sum(axis=1)), "high": base + np.sqrt((rises**2).sum(axis=1))})
 
 
-def tornado(experiment, colours):
+def tornado(experiment, _colours):
     """One bar per value of the profile, for the gain and for throughput."""
-    del colours  # the sides of a change have colours of their own
     if experiment.sensitivity is None:
         return None
     means, change = experiment.sensitivity.means().head(MOST), experiment.sensitivity.change

@@ -53,8 +53,7 @@ def _means(found):
     return f"Mean over {words.count(len(found), 'configuration')}: {means}."
 
 
-def ablation(experiment, colours):
-    del colours  # the bars are parts of a gain, not schedules
+def ablation(experiment, _colours):
     found = cells(experiment)
     sections = []
     for base, *rest in found:
@@ -109,8 +108,7 @@ def _mean_errors(found):
     return f"Mean absolute error of throughput over predicted configurations: {means[True]} with contention, {means[False]} without."
 
 
-def contention(experiment, colours):
-    del colours  # bars are kinds of one schedule
+def contention(experiment, _colours):
     found, sections = contention_groups(experiment), []
     over, of = experiment.baseline, experiment.gained
     for group in found:

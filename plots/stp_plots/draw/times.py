@@ -16,9 +16,8 @@ def needed(experiment):
     return experiment.has_published("time") and experiment.rows["configuration"].nunique() > MOST
 
 
-def plot(experiment, colours):
+def plot(experiment, _colours):
     """Published times to the right, ours upwards, a colour per TP."""
-    del colours  # not by schedule
     frame = experiment.compared("time")
     frame = frame.assign(tp=[data.get("tp", 1) for data in frame["data"]], contradicts=contradicting(frame))
     low, high = frame[["published", "ours"]].to_numpy().min() / 1.15, frame[["published", "ours"]].to_numpy().max() * 1.15

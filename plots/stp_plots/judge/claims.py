@@ -150,8 +150,7 @@ def _worst_tolerance(experiment, name):
     return WORST * experiment.tolerance(name)
 
 
-def _errors(run, experiment, check):
-    del run
+def _errors(_run, experiment, check):
     name = NAMES[check["figure"]]
     quantity = QUANTITIES[name]
     rows = _predicted(experiment, _select(experiment, experiment.compared(name), check.get("rows", {})))
@@ -197,8 +196,7 @@ def _size_of_gains(experiment, errors, published):
     return f"gain: {tolerance:.3g} points ({WORST * tolerance:.3g})", bool(errors.abs().mean() <= most)
 
 
-def _gain(run, experiment, check):
-    del run
+def _gain(_run, experiment, check):
     rows, choices = _gains(experiment, check["rows"]), check["choices"]
     if len(rows) > 1:
         raise Fault(f"{experiment.id}: {check['rows']} names several gains")
@@ -214,9 +212,8 @@ def _gain(run, experiment, check):
     return Outcome(published, ours, criteria, met, direction, calibrated=fitted, fitted=fitted)
 
 
-def _all_gains(run, experiment, check):
+def _all_gains(_run, experiment, check):
     """The predicted gains of a schedule, by default the one in question, over the baseline or another: their mean error and worst row."""
-    del run
     of, over = check.get("of", experiment.gained), check.get("over")
     rows = _predicted(experiment, _gains(experiment, {"schedule": of}, over))
     error, worst = rows["error"].abs().mean(), rows.loc[rows["error"].abs().idxmax(), "error"]
@@ -270,8 +267,7 @@ def _fastest(run, experiment, check):
     return Outcome(f"{theirs} of {known}", f"{ours} of {configurations} predicted", EVERY, ours == configurations, rows=configurations, null_too=simple)
 
 
-def _pairs(run, experiment, check):
-    del run, check
+def _pairs(_run, experiment, _check):
     count = null_model.pairs(experiment)
     if not count.far:
         raise Fault(f"{experiment.id}: has no pairs")
@@ -281,17 +277,15 @@ def _pairs(run, experiment, check):
                    null_too=count.far in (*count.far_null.values(), count.far_constant))  # fmt: skip
 
 
-def _order(run, experiment, check):
+def _order(_run, experiment, _check):
     """Configurations of one model are in the published order."""
-    del run, check
     right, pairs = measurements.order(experiment)
     return Outcome(f"{pairs} pairs of one model", f"{right} of {pairs} in that order", EVERY, right == pairs, rows=pairs)
 
 
-def _gain_grows(run, experiment, check):
+def _gain_grows(_run, experiment, check):
     """Larger tensor-parallel groups gain more, for the same model and sequence, at the largest m; groups with a calibrated row
     are left out."""
-    del run
     if check["with"] != "tp":
         raise Fault(f"\"with\": {check['with']} is not known; write \"tp\"")
     groups = [group for _, group in _largest(_gains(experiment, {})).groupby(["model", "seq"]) if len(group) > 1]
@@ -331,9 +325,8 @@ def _gain_less(run, experiment, check):
                    direction, len(both), bool(fitted))  # fmt: skip
 
 
-def _fits(run, experiment, check):
+def _fits(_run, experiment, _check):
     """Rows fit into memory, or do not, as the paper says."""
-    del run, check
     known = [(data["memory_margin_gb"], data["published"]["fits"]) for data in experiment.rows["data"]
              if "fits" in dictionary(data.get("published")) and number(data.get("memory_margin_gb")) is not None]  # fmt: skip
     if not known:
@@ -343,9 +336,8 @@ def _fits(run, experiment, check):
     return Outcome(f"{fit} fit, {len(known) - fit} do not", f"{len(known) - len(wrong)} of {len(known)}" + "".join(wrong), EVERY, not wrong, rows=len(known))
 
 
-def _ran(run, experiment, check):
+def _ran(_run, experiment, _check):
     """What has a published throughput ran, so it fits into its GPU; once for all m. Beside it the same with published activations."""
-    del run, check
     rows = experiment.compared("throughput").drop_duplicates(["configuration", "schedule"])
     left = [(margin, data) for data in rows["data"] if (margin := number(data.get("memory_margin_gb"))) is not None]
     if not left:
@@ -358,17 +350,15 @@ def _ran(run, experiment, check):
     return Outcome(f"{len(left)} of {len(left)} ran", ours, EVERY, not lacking, rows=len(left))
 
 
-def _saved(run, experiment, check):
+def _saved(_run, experiment, check):
     """How much less memory some rows have than another. The paper has a range, and not of what."""
-    del run
     rows = {data.get("name"): data["peak_memory_gb"] for data in experiment.rows["data"]}
     saved = [100 * (1 - rows[name] / rows[check["of"]]) for name in check["rows"]]
     return Outcome(words.NONE, f"{_span(saved, ' %')} with ratios of ours", "", False, rows=len(saved))
 
 
-def _overlap(run, experiment, check):
+def _overlap(_run, experiment, _check):
     """The time together of pairs, predicted from the published times alone and the profile's contention."""
-    del run, check
     pairs = [pair for pair in experiment.pairs if pair["from_published_times"]]
     if not pairs:
         raise Fault(f"{experiment.id}: no times are published")
