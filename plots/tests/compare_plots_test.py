@@ -65,10 +65,11 @@ def words_of(figure):
     )
 
 
-class Records(unittest.TestCase):
-    def setUp(self):
-        style.set_up()
+def setUpModule():
+    style.set_up()
 
+
+class Records(unittest.TestCase):
     def test_a_bar_per_file_from_zero_with_its_interval(self):
         rows = [{"configuration": CONFIGURATION, "cells": [record_cell(4.0, 2.0), record_cell(2.0, 4.0, [3.2, 5.0])]}]
         figure = comparisons.plot_records(records(rows))
@@ -93,9 +94,6 @@ class Records(unittest.TestCase):
 
 
 class Benchmarks(unittest.TestCase):
-    def setUp(self):
-        style.set_up()
-
     def test_medians_relative_to_the_first_with_intervals_and_verdicts(self):
         rows = [{"name": "k", "cells": [benchmark_cell(2e-3, interval=[1.9e-3, 2.2e-3]), benchmark_cell(3e-3, "slower", noisy=True)]}]
         figure = comparisons.plot_benchmarks(benchmarks(rows))
@@ -125,9 +123,6 @@ class Benchmarks(unittest.TestCase):
 
 
 class Profiles(unittest.TestCase):
-    def setUp(self):
-        style.set_up()
-
     def test_stacks_go_up_and_down_from_zero_and_their_sum_is_marked(self):
         figure = comparisons.plot_profiles(profiles())
         gain, throughput = figure.axes
