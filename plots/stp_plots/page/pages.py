@@ -66,7 +66,6 @@ class Errors:
 
     count = property(lambda self: len(self.values))
     mean = property(lambda self: words.plain(self.values.abs().mean(), 2, self.unit))
-    bias = property(lambda self: words.signed(self.values.mean(), 2, self.unit))
     largest = property(lambda self: words.signed(self.values[self.values.abs().idxmax()], 1, self.unit))
 
 
