@@ -151,19 +151,14 @@ class Arguments(CommandLine):
             self.refused(["validate", f"zero.{ending}"], f"zero.{ending}: is larger than 256 MiB")
         self.refused(["simulate", "/dev/zero"], "/dev/zero: is larger than 256 MiB")
 
-    def test_a_large_simulation_says_what_it_costs_in_a_pipe_too(self):
+    def test_what_is_large_says_what_it_costs_before_it_starts_in_a_pipe_too(self):
         path = self.write(changed(HARDWARE, schedules=["1f1b"], layers_per_chunk=[7, 8, 8, 7], microbatches=100000))
-        with subprocess.Popen([self.stp, "simulate", str(path)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
-            line = process.stderr.readline()
-            process.kill()
-        self.assertRegex(line, r"^stp: 3 million layers of microbatches: expect about 2\.7 GB of memory and 8 s$")
-
-    def test_a_large_schedule_says_what_it_costs_before_it_starts(self):
-        command = [self.stp, "schedule", "stp", "--pp", "4096", "--microbatches", "4096"]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
-            line = process.stderr.readline()
-            process.kill()
-        self.assertRegex(line, r"^stp: 34 million chunk passes: expect about 5\.0 GB of memory and 34 s$")
+        for arguments, said in ((("simulate", path), r"3 million layers of microbatches: expect about 2\.7 GB of memory and 8 s"),
+                                (("schedule", "stp", "--pp", 4096, "--microbatches", 4096),
+                                 r"34 million chunk passes: expect about 5\.0 GB of memory and 34 s")):
+            with self.started(*arguments) as process:
+                self.assertRegex(process.stderr.readline(), f"^stp: {said}$")
+                process.kill()
         small = self.run_stp("schedule", "stp", "--pp", 4, "--microbatches", 64)
         self.assertEqual(small.stderr, "")
 
@@ -246,7 +241,7 @@ class Output(CommandLine):
 
     def test_a_killed_run_leaves_only_what_the_next_one_removes(self):
         slow = self.write(changed(UNIT, schedules=["stp"], parallel={"pp": 16}, layers_per_chunk=[1] * 32, microbatches=list(range(64, 600))))
-        with subprocess.Popen([self.stp, "reproduce", str(slow), "--no-plots", "--out", "new"], cwd=self.folder) as run:
+        with self.started("reproduce", slow, "--no-plots", "--out", "new") as run:
             while not (partial := list(self.folder.glob(".stp-partial-*"))) and run.poll() is None:
                 pass
             run.kill()
@@ -257,7 +252,7 @@ class Output(CommandLine):
 
     def interrupted(self, begun, number, *arguments):
         """Sends the signal when the run has begun; returns what was said."""
-        with subprocess.Popen([self.stp, *arguments], cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
+        with self.started(*arguments) as run:
             while run.poll() is None and not begun():
                 pass
             run.send_signal(number)
@@ -308,25 +303,27 @@ class Output(CommandLine):
         python = self.folder / "python"
         python.write_text("#!/bin/sh\necho begun\nexec sleep 100\n")
         python.chmod(0o755)
-        command = [self.stp, "trace", str(self.write(UNIT)), "--out", "new"]
-        with subprocess.Popen(command, cwd=self.folder, env=os.environ | {"STP_PYTHON": str(python)}, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True) as run:
+        with self.started("trace", self.write(UNIT), "--out", "new", variables={"STP_PYTHON": str(python)}) as run:
             self.assertEqual(run.stdout.readline(), "begun\n")
             run.terminate()
             self.assertEqual(run.communicate(timeout=60)[1], "stp: interrupted; what was finished is in new-interrupted\n")
         self.assertEqual(run.returncode, 128 + signal.SIGTERM)
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["new-interrupted", "python", "s.json"])
 
+    def interrupted_rows(self, path, *arguments):
+        """Standard output and error of a simulation that is interrupted behind its second configuration, which is left out."""
+        with self.started("simulate", path, "--keep-going", *arguments) as run:
+            self.assertIn("left out", run.stderr.readline())
+            run.send_signal(signal.SIGINT)
+            said = run.communicate(timeout=60)
+        self.assertEqual(run.returncode, 128 + signal.SIGINT)
+        return said
+
     def test_a_signal_leaves_the_rows_that_are_finished(self):
         slow = {"microbatches": list(range(64, 600)), "layers_per_chunk": [1] * 32, "parallel": {"pp": 16}, "schedules": ["stp"]}
         path = self.write(changed(UNIT, configurations=[{}, {"schedules": ["dualpipev"], "microbatches": 3, "layers_per_chunk": [1] * 4}, slow]))
         for arguments, kept in ((["--json", "new.json", "--csv", "new.csv"], ", in new.json and new.csv"), ([], "")):
-            with subprocess.Popen([self.stp, "simulate", str(path), "--keep-going", *arguments], cwd=self.folder, stdout=subprocess.PIPE,
-                                  stderr=subprocess.PIPE, text=True) as run:
-                self.assertIn("left out", run.stderr.readline())  # the second configuration, so the first is finished
-                run.send_signal(signal.SIGINT)
-                table, said = run.communicate(timeout=60)
-            self.assertEqual(run.returncode, 128 + signal.SIGINT)
+            table, said = self.interrupted_rows(path, *arguments)
             rows = int(re.fullmatch(r"stp: interrupted; (\d+) of \d+ rows are finished" + kept + "\n", said).group(1))
             self.assertEqual(len(table.splitlines()), 3 + rows)  # title, head; the gaps' legend
         record = self.read("new.json")
@@ -338,19 +335,14 @@ class Output(CommandLine):
         large = {"microbatch_size": 64, "microbatches": list(range(64, 600))}
         path = self.write(changed(HARDWARE, schedules=["stp"], configurations=[
             {"microbatch_size": 64}, {"schedules": ["dualpipev"], "microbatches": 3}, large]))
-        with subprocess.Popen([self.stp, "simulate", str(path), "--keep-going", "--json", "new.json"], cwd=self.folder,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
-            self.assertIn("left out", run.stderr.readline())
-            run.send_signal(signal.SIGINT)
-            table, said = run.communicate(timeout=60)
-        self.assertEqual(run.returncode, 128 + signal.SIGINT)
+        table, said = self.interrupted_rows(path, "--json", "new.json")
         self.assertRegex(said, r"^stp: interrupted; \d+ of \d+ rows are finished, in new\.json\n$")
         self.assertIn("None fits. Nearest is ", table)
         self.assertNotIn("what makes it smaller", table)
         self.assertTrue(self.read("new.json")["interrupted"])
 
     def test_a_signal_while_nothing_is_to_be_kept(self):
-        with subprocess.Popen([self.stp, "validate", "-"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        with self.started("validate", "-", stdin=subprocess.PIPE) as run:
             run.stdin.write("# schedule")
             run.stdin.flush()
             self.assertRaises(subprocess.TimeoutExpired, run.wait, timeout=0.5)

@@ -123,6 +123,11 @@ class CommandLine(unittest.TestCase):
         command = [*map(str, launcher), self.stp, *map(str, arguments)]
         return subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
 
+    def started(self, *arguments, variables=None, **options):
+        """The program as it runs, with pipes."""
+        return subprocess.Popen([self.stp, *map(str, arguments)], cwd=self.folder, env=os.environ | (variables or {}), stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True, **options)
+
     def succeed(self, *arguments, **options):
         """What the program printed, which ends with 0."""
         done = self.run_stp(*arguments, **options)

@@ -246,7 +246,8 @@ class Refused(Program):
         self.refused(["microbench", "--out", "new"], "bin/microbench: the benchmark program is not built; run scripts/microbench")
 
     def test_an_interrupted_measurement_leaves_nothing(self):
-        with subprocess.Popen([STP, "microbench", "--out", "new"], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        self.stp = STP
+        with self.started("microbench", "--out", "new") as run:
             run.stdout.readline()  # the table's head: the benchmark program runs
             run.terminate()
             _, said = run.communicate(timeout=60)
