@@ -13,20 +13,20 @@ from stp_plots.files import progress
 EXACT_BELOW = 50  # values of a sample
 
 
-def median_interval(values, confidence=0.95):
+def median_interval(values):
     """The interval between the k-th smallest and the k-th largest value, along the last axis, that covers the median of the
-    distribution with at least `confidence`: how many values lie below that median is binomial (n, 1/2), whatever the
-    distribution. None where even the extremes cover less: below six values at 95 %."""
+    distribution with at least 95 %: how many values lie below that median is binomial (n, 1/2), whatever the distribution. None
+    where even the extremes cover less: below six values."""
     values = np.sort(values, axis=-1)
-    k = left_out(values.shape[-1], confidence)
+    k = left_out(values.shape[-1])
     return (values[..., k - 1], values[..., -k]) if k else None
 
 
 @functools.cache
-def left_out(count, confidence):
+def left_out(count):
     from scipy import stats  # here: the import takes longer than all that a refused input needs
 
-    return int(stats.binom.ppf((1 - confidence) / 2, count, 0.5))
+    return int(stats.binom.ppf(0.025, count, 0.5))
 
 
 def mann_whitney(first, second):
