@@ -132,12 +132,17 @@ def plot_records(comparison):
     legend = file_handles(f"{file['label']}: {file['scenario']}, {file['evidence']}" for file in comparison["files"])
     block = Block(len(panels[:PANELS]), 3, 2.2, legend)
     figure = page("Throughput side by side", records_caption(comparison, len(panels), alone), [block])
+    draw_throughput(block, panels)
+    return figure
+
+
+def draw_throughput(block, panels):
+    """`panels`: (title, sections of bars)."""
     for i, (axes, (title, sections)) in enumerate(zip(block.axes, panels)):
         bars.draw(axes, sections)
         axes.set_title(title)
         if block.first_column(i):
             axes.set_ylabel("samples/s")
-    return figure
 
 
 # ---- benchmarks: medians relative to the first file's, with their intervals ----
@@ -323,11 +328,7 @@ def plot_profiles(comparison):
             draw_gain(axes, title, entries, machines[0])
             if blocks[0].first_column(i):
                 axes.set_ylabel("change of the gain, points")
-    for i, (axes, (title, sections)) in enumerate(zip(below.axes, panels)):
-        bars.draw(axes, sections)
-        axes.set_title(title)
-        if below.first_column(i):
-            axes.set_ylabel("samples/s")
+    draw_throughput(below, panels)
     return figure
 
 
