@@ -66,11 +66,6 @@ class ReportTest(FolderTest):
         self.report("nothing", a=record(rows))
         self.assertEqual([line["memory_in_all_gb"] for line in self.rows()], ["87.25", "57.4", "60.0", "50.0", "90.0"])
 
-    def test_unit_costs(self):
-        page, _ = self.report(a=record([unit_row("1f1b-i"), unit_row("stp")]))
-        self.assertEqual(self.plots(), ["plot-a-breakdown.png", "plot-a-step-time.png"])
-        self.assertIn("have its unit", page.text)
-
     def test_contention(self):
         rows = [row(name, contention=on, throughput_samples_per_s=speed + (not on))
                 for on in (True, False) for name, speed in (("1f1b-i", 2.0), ("stp", 2.5))]  # fmt: skip
@@ -423,6 +418,7 @@ class ClosedFormsTest(FolderTest):
     def test_other_experiments_have_no_columns_for_it(self):
         page, _ = self.report(a=record([unit_row(idle_s=1.0, peak_activation_chunks=3, unit_costs=UNIT_COSTS)]))
         self.assertEqual(self.plots(), ["plot-a-breakdown.png", "plot-a-step-time.png"])
+        self.assertIn("have its unit", page.text)
         for text in ("idle time", "closed form"):
             self.assertNotIn(text, page.text)
 
