@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import report
 from records_for_test import UNIT_COSTS, FolderTest, Page, closed_row, experiment, kept, line, pair, record, row, unit_row
-from stp_plots.draw import breakdown, closed_forms, headline, overlap, sensitivity, splits, style
+from stp_plots.draw import closed_forms, headline, overlap, sensitivity, splits, style
 from stp_plots.judge import claims, memory
 from stp_plots.page import html, pages, tables
 from stp_plots.read import records
