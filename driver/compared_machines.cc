@@ -72,6 +72,9 @@ std::vector<ComparedMachine> read_machines(const std::vector<std::string>& named
     copy["name"] = machines.back().profile.name + "-changed";
     copy["accelerator"] = machines.back().profile.accelerator + " with other values";
     Changes(changes).apply_to_file("cluster", copy);
+    for (json& value : copy)
+      if (value.is_object() && value.contains("source") && value["source"] != "--set")
+        value["source"] = "carried over from " + machines.back().profile.name;
     add(machines, std::move(copy), machines.back().file);
   }
   if (machines.size() < 2)
