@@ -17,10 +17,6 @@ import jsonschema
 from command_line import changed, CommandLine, CONFIG, HARDWARE, main, PROFILES, read_json, ROOT, RUN, snapshot, UNIT
 
 
-def has_rows(kept):
-    return kept.exists() and kept.read_bytes().count(b"\n") > 3
-
-
 class Arguments(CommandLine):
     def test_files_that_are_not_there(self):
         self.refused(["simulate", "nowhere.json"], "nowhere.json: cannot be read; check the path")
@@ -251,9 +247,9 @@ class Output(CommandLine):
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["new.json", "s.json", "unit.json"])
 
     def interrupted(self, begun, number, *arguments):
-        """Sends the signal when the run has begun; returns what was said."""
+        """Sends the signal when the folder `begun` is there, or the file with some rows; returns what was said."""
         with self.started(*arguments) as run:
-            while run.poll() is None and not begun():
+            while run.poll() is None and not (begun.is_dir() or (begun.exists() and begun.read_bytes().count(b"\n") > 3)):
                 pass
             run.send_signal(number)
             return run.communicate(timeout=60)[1]
@@ -262,9 +258,9 @@ class Output(CommandLine):
         sweep = changed(UNIT, schedules=["stp"], parallel={"pp": 16}, layers_per_chunk=[1] * 32, microbatches=list(range(200, 240)))
         command = ["reproduce", str(self.write(sweep)), "--no-plots", "--out"]
         kept = self.folder / "new.rows"
-        said = self.interrupted(lambda: has_rows(kept), signal.SIGINT, *command, "new")
+        said = self.interrupted(kept, signal.SIGINT, *command, "new")
         self.assertTrue(said.endswith("stp: interrupted; finished rows are in new.rows, and the same command goes on from them\n"))
-        self.interrupted(lambda: has_rows(kept), signal.SIGKILL, *command, "new")
+        self.interrupted(kept, signal.SIGKILL, *command, "new")
         lines = kept.read_text()
         cut = lines[: lines.rindex("\n") + 20]  # the last row is half-written
         changed_row = re.sub(r'"step_time_s":[^,}]*', '"step_time_s":7', cut, count=1)  # so it is not simulated again
@@ -282,7 +278,7 @@ class Output(CommandLine):
         run = {"name": "runs", "model": "tiny", "seq": 16, "schedules": ["1f1b"], "parallel": {"tp": 1, "pp": 2},
                "microbatches": list(range(2, 42)), "microbatch_size": 1, "run": {"type": "float64", "steps": 2}}
         command = ["run", str(self.write(run)), "--backend", "cpu", "--json", "new.json"]
-        said = self.interrupted(lambda: has_rows(self.folder / "new.json.rows"), signal.SIGINT, *command)
+        said = self.interrupted(self.folder / "new.json.rows", signal.SIGINT, *command)
         self.assertRegex(said, r"; \d+ of 40 rows are finished, in new\.json\.rows, and the same command goes on from them\n$")
         self.assertFalse((self.folder / "new.json").exists())
         first = json.loads((self.folder / "new.json.rows").read_text().splitlines()[1]).popitem()[1]["row"]
@@ -294,7 +290,7 @@ class Output(CommandLine):
     def test_an_interrupted_run_names_its_last_checkpoint(self):
         run = "run", str(self.write(changed(RUN, run={"steps": 100_000}, schedules=["stp"]))), "--backend", "cpu"
         saved = self.folder / "saved"
-        said = self.interrupted((saved / "step-3").exists, signal.SIGTERM, *run, "--save", "saved", "--every", "3")
+        said = self.interrupted(saved / "step-3", signal.SIGTERM, *run, "--save", "saved", "--every", "3")
         last = max(saved.iterdir(), key=lambda path: int(path.name[5:])).name
         self.assertEqual(said, f"stp: interrupted; saved/{last} is whole, and --resume saved goes on from it\n")
         self.succeed(*run, "--resume", "saved", "--set", "run.steps=1")
