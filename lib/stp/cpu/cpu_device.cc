@@ -59,9 +59,11 @@ void CpuDevice::fill_with_nan(Stream& stream, std::byte* at, size_t bytes) {
 
 void CpuDevice::upload(Stream& stream, const Tensor& tensor, std::span<const std::byte> bytes) {
   check_holds(tensor, bytes.size());
-  cpu_stream(stream).enqueue([tensor, copy = std::vector<std::byte>(bytes.begin(), bytes.end())] {
-    std::copy(copy.begin(), copy.end(), address(tensor));
-  });
+  // The address is taken here: the tensor's memory is the host's to change.
+  cpu_stream(stream).enqueue(
+      [at = address(tensor), copy = std::vector<std::byte>(bytes.begin(), bytes.end())] {
+        std::copy(copy.begin(), copy.end(), at);
+      });
 }
 
 void CpuDevice::download(Stream& stream, const Tensor& tensor, std::span<std::byte> bytes) {

@@ -64,14 +64,16 @@ void pass_on(std::vector<std::byte>& link, std::vector<std::byte>& other, int64_
   std::copy_n(other.begin(), bytes, link.begin());
 }
 
-void carry_out(const RunGuard& guard, const EmulatedCall& call, EmulatedUseCounter& use) {
+// `in`, `out`: the call's tensors as they were when the host gave it.
+void carry_out(const RunGuard& guard, const EmulatedCall& call, const TensorView& in, const TensorView& out,
+               EmulatedUseCounter& use) {
   const auto start = std::chrono::steady_clock::now();
   const LinkEmulation& emulation = call.link;
   std::vector<std::byte> link(std::min(emulation.bytes, kLinkPiece)), other;
   // The positions of a piece in the input and in the output; a member has one share of all data.
   const int64_t share = emulation.bytes / call.size, mine = call.index * share;
-  const std::byte* from = address(call.part.in);
-  std::byte* to = address(call.part.out);
+  const std::byte* from = address(in);
+  std::byte* to = address(out);
   for (int64_t i = 0; i < emulation.pieces(0); ++i) {
     const int64_t begin = emulation.piece_begin(0, i), end = emulation.piece_end(0, i);
     switch (call.kind) {
@@ -98,8 +100,8 @@ void carry_out(const RunGuard& guard, const EmulatedCall& call, EmulatedUseCount
       case CallKind::transfer:
         if (from != nullptr) std::copy(from + begin, from + end, link.begin());
         if (to != nullptr)
-          std::copy_n(from != nullptr ? link.begin() : received_numbers(call.part.out.type).begin(),
-                      end - begin, to + begin);
+          std::copy_n(from != nullptr ? link.begin() : received_numbers(out.type).begin(), end - begin,
+                      to + begin);
         break;
     }
     wait_until(guard, start, emulation.due_ns(0, i));
@@ -115,9 +117,10 @@ class EmulatedCpuGroup : public EmulatedGroup {
  private:
   void carry_out(EmulatedCall call) override {
     CpuStream& worker = cpu_stream(*call.part.stream);
-    worker.enqueue([&worker, use = use(), call = std::move(call)] {
+    const TensorView in = call.part.in, out = call.part.out;
+    worker.enqueue([&worker, use = use(), call = std::move(call), in, out] {
       call.refuse_endless(worker.run().guard);
-      cpu::carry_out(worker.run().guard, call, *use);
+      cpu::carry_out(worker.run().guard, call, in, out, *use);
     });
   }
 };
