@@ -46,7 +46,7 @@ class Greedy {
   }
   // Sums of the same costs count as equal.
   [[nodiscard]] bool at_most(double a, double b) const { return a <= b + 1e-9 * (F_ + I_ + W_ + p2p_); }
-  [[nodiscard]] double arrival(int r, Pass pass) const {
+  [[nodiscard]] double arrival(int r, Pass pass) const {  // of the input of the rank's next pass
     const int hop = hop_of(p_, r, pass == Pass::I), microbatch = ranks_[r].done[static_cast<size_t>(pass)];
     return pass == Pass::W ? 0 : state_.arrival(state_.input(hop, microbatch));
   }

@@ -144,15 +144,11 @@ std::string read_text_file(const std::string& path) {
 }
 
 void check_utf8(const std::string& text, const std::string& name) {
-  size_t more = 0;  // bytes that the character begun still needs
-  for (size_t i = 0; i <= text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(i < text.size() ? text[i] : 0);
-    const bool goes_on = (byte & 0xC0) == 0x80;
-    if (goes_on != (more > 0) || byte == 0xC0 || byte == 0xC1 || byte > 0xF4)
-      throw InputError(name + ":" + place_of(text, more > 0 ? i : i + 1), "",
-                       "holds bytes that are not UTF-8", "save it as UTF-8 text");
-    more = goes_on ? more - 1 : (byte >= 0xC0) + (byte >= 0xE0) + (byte >= 0xF0);
-  }
+  const std::string valid = valid_utf8(text);  // the same up to the first byte that is not
+  const auto first = std::ranges::mismatch(text, valid).in1;
+  if (first != text.end())
+    throw InputError(name + ":" + place_of(text, 1 + static_cast<size_t>(first - text.begin())), "",
+                     "holds bytes that are not UTF-8", "save it as UTF-8 text");
 }
 
 json read_json_file(const std::string& path) { return parse_json(read_text_file(path), path); }

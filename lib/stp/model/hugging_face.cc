@@ -206,7 +206,7 @@ class Importer {
     if (!family_.qkv_bias_alone) set_biases(flag("mlp_bias", false, "biases"));
     if (family_.query_key_norm) set(made_.type, "query_key_norm", true);
     if (input_.string_or("hidden_act", "silu") == "silu")
-      leave_out_if("hidden_act", "the gate's, as ours");
+      leave_out_if("hidden_act", "our gated MLP has silu");
     else
       ignore("hidden_act", "a gated MLP is priced the same with any activation, and runs have silu");
     leave_out_if(family_.positions, "rotary embedding has no parameters");
@@ -301,7 +301,7 @@ class Importer {
       if (about("token_id"))
         leave_out(key, "ids of tokens");
       else if (about("drop"))
-        leave_out(key, "dropout is not priced, and not in runs");
+        leave_out(key, "dropout is neither priced nor run");
       else if (about("dtype"))
         leave_out(key, "simulations are in bfloat16; runs have run.type");
       else if (about("rope") || about("rotary"))
