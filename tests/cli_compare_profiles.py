@@ -293,6 +293,33 @@ class CompareProfiles(CommandLine):
         self.assertEqual(screen[:2], ["copy: 1.00 times as fast as a800 (1.00 to 1.00; simulated, 1 configuration)",
                                        "  no property makes a difference"])
 
+    def test_a_band_is_as_wide_as_what_is_unknown(self):
+        def known(value):
+            return {"value": value["value"], "source": "measured"} if isinstance(value, dict) and "value" in value else value
+
+        exact = {key: known(value) for key, value in read_json(PROFILES / "a800.json").items()}
+        twice = {**exact, "peak_tflops": {"value": 624, "source": "measured"}}
+        self.write({**exact, "name": "exact"}, "exact.json")
+        widths = []
+        for name, field in (("all", {}), ("none", {"range": {"from": 800, "to": 800.5, "source": "a test"}}),
+                            ("some", {"range": {"from": 700, "to": 900, "source": "a test"}}),
+                            ("more", {"range": {"from": 600, "to": 1000, "source": "a test"}}), ("default", {})):
+            source = "measured" if name == "all" else "assumed"
+            rate = {"value": 800, "source": source, **field}
+            self.write({**twice, "name": name, "memory_gb_per_s": rate}, f"{name}.json")
+            (first, other), comparison, _ = self.answers("exact.json", f"{name}.json")
+            self.assertEqual((first["band"], first["variations"]), ([1, 1], []))
+            for line in comparison["throughput"]:
+                for schedule in line["schedules"]:
+                    self.assertEqual(schedule["cells"][0]["throughput_band"], [schedule["cells"][0]["throughput_samples_per_s"]] * 2)
+            self.assertEqual(other["band_without_assumed"], [other["times"]] * 2)
+            self.assertEqual([one["value"] for one in other["variations"]], [] if name == "all" else ["memory_gb_per_s"])
+            widths.append(other["band"][1] / other["band"][0])
+        self.assertEqual(widths[0], 1)
+        self.assertLess(widths[1], widths[2])
+        self.assertLess(widths[2], widths[4])  # 640 to 1000
+        self.assertLess(widths[4], widths[3])
+
     def test_configurations_that_do_not_fit_are_left_out_and_said(self):
         configurations = [{"parallel": {"tp": 4, "pp": 4}}, {"parallel": {"tp": 8, "pp": 2}}]
         _, both, _ = self.answers("a800", "h20", parallel=None, configurations=configurations)
