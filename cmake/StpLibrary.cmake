@@ -19,7 +19,7 @@ target_compile_options(stp_warnings INTERFACE
   # For CUDA sources the host's compiler gets nvcc's output, which is not pedantic.
   "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wshadow>")
 
-# Code whose run time does not matter (options, JSON, tables) would take three times as long to build with -O3.
+# Code whose run time does not matter (options, JSON, tables) would take twice as long to build with -O3.
 add_library(stp_cold INTERFACE)
 target_compile_options(stp_cold INTERFACE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-Og>)
 

@@ -24,8 +24,7 @@ void make_absolute(const std::string& key, json& value) {
     for (const auto& [name, field] : value.items()) make_absolute(name, field);
   } else if (value.is_string()) {
     const std::string word = value.get<std::string>();
-    const bool path = word.ends_with(".json") || word.find('/') != std::string::npos;
-    const bool data = (key == "model" || key == "cluster") && path;
+    const bool data = (key == "model" || key == "cluster") && is_path(word);
     if (data || key == "file" || key == "text") value = path_of_user(word);
   }
 }
@@ -114,8 +113,8 @@ void Changes::apply_to_file(const std::string& part, json& content) const {
 
 InputError Changes::blamed(const InputError& error) const {
   static const std::regex configuration(R"(^configurations\[[0-9]+\]\.)");
-  const std::string field = std::regex_replace(error.field(), configuration, ""), text = error.what();
-  if (!text.substr(0, text.find(": ")).ends_with(".json")) return error;  // of a checkpoint, say
+  const std::string field = std::regex_replace(error.field(), configuration, "");
+  if (error.file() != "-" && !error.file().ends_with(".json")) return error;  // of a checkpoint, say
   for (const Change& change : changes_) {
     const std::string& key = change.key;
     const std::string part = of_file(change.path) ? change.path[0] + "." : "";  // the file's fields lack it

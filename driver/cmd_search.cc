@@ -27,7 +27,6 @@ namespace {
 constexpr double kNear = 1e-3;         // of the bound: no search for less
 constexpr double kOpsOfMoves = 2.5e9;  // of all moves together: one to two minutes
 constexpr int64_t kMostMoves = 2'000'000;
-constexpr const char* kFound = "search";
 constexpr int64_t kMovesPerLook = 256;  // between looks at the clock
 
 // An order to start from.
@@ -51,7 +50,7 @@ Start start_of(const ScheduleChoice& choice, const Experiment& experiment, const
                double most_bytes) {
   Schedule schedule = schedule_for(choice, experiment, file);
   // The moves know neither a second pipeline nor passes of a shared vocabulary.
-  if (schedule.placement.pipelines() > 1 || vocabulary_of(schedule) != Vocabulary::whole)
+  if (!is_single_and_whole(schedule))
     throw InputError(
         file, "schedules",
         name_of(choice) + " has two pipelines or shares the vocabulary: no search changes such an order",
@@ -140,7 +139,7 @@ void print_result(const std::vector<Start>& starts, const SearchResult& result, 
   };
   Table table({"schedule", "step", "gain", "gap", "peak chunks"});
   for (const Start& start : starts) table.add(line(start.schedule, start.step_s, start));
-  if (result.schedule.name == kFound)
+  if (result.step_s < starts.front().step_s)
     table.add(line(result.schedule, result.step_s, *std::ranges::find_if(starts, [&](const Start& start) {
                      return start.schedule.placement == result.schedule.placement;
                    })));
@@ -167,6 +166,7 @@ SearchResult search_from(const std::vector<Start>& starts, const Limit& limit, c
     return !interrupted() && (options.time_limit_s <= 0 || took.count() < options.time_limit_s);
   };
   std::optional<SearchResult> best;
+  bool stopped = false;
   for (const Start& start : starts) {
     SearchResult found = local_search(start.schedule, start.step_s,
                                       {.seed = options.seed,
@@ -177,12 +177,13 @@ SearchResult search_from(const std::vector<Start>& starts, const Limit& limit, c
                                        .step_seconds = order_timer(experiment, start.program, limit.bytes),
                                        .go_on = go_on});
     moves += found.moves;
-    if (found.step_s < start.step_s) found.schedule.name = kFound;
-    const bool stopped = found.end == SearchResult::End::stopped;
+    if (found.step_s < start.step_s) found.schedule.name = "search";
+    stopped = found.end == SearchResult::End::stopped;
     if (!best || found.step_s < best->step_s) best = std::move(found);
     if (stopped) break;
   }
   best->moves = moves;
+  if (stopped) best->end = SearchResult::End::stopped;
   return *std::move(best);
 }
 

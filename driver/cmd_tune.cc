@@ -102,8 +102,8 @@ void tune_command(const TuneOptions& options, const Arguments& argv) {
   folder.publish();
   kept.remove();
   const std::string files = folder.target().string() +
-                            " has tune.json, its plot, and the first choice as scenario, PyTorch's CSV and "
-                            "timeline.\n";
+                            " has tune.json, its plot, and the first choice as scenario, timeline and, "
+                            "where PyTorch's CSV can hold it, order.\n";
   std::printf("%s", wrapped(files, Screen::of_output().width).c_str());
   if (!missing.empty()) std::fprintf(stderr, "stp: no plot was drawn: %s\n", missing.c_str());
 }

@@ -25,6 +25,14 @@ constexpr const char* kProfiles = "profiles";
                    "give each its own \"name\"");
 }
 
+// Makes `name` the source of all values that --set has not given.
+void carry_over(json& value, const std::string& name) {
+  if (value.is_object() && value.contains("source") && value["source"] != "--set")
+    value["source"] = "carried over from " + name;
+  if (value.is_structured())
+    for (json& part : value) carry_over(part, name);
+}
+
 void add(std::vector<ComparedMachine>& machines, json content, const std::string& file) {
   HardwareProfile profile = read_profile(content, file);
   for (const ComparedMachine& other : machines)
@@ -72,9 +80,7 @@ std::vector<ComparedMachine> read_machines(const std::vector<std::string>& named
     copy["name"] = machines.back().profile.name + "-changed";
     copy["accelerator"] = machines.back().profile.accelerator + " with other values";
     Changes(changes).apply_to_file("cluster", copy);
-    for (json& value : copy)
-      if (value.is_object() && value.contains("source") && value["source"] != "--set")
-        value["source"] = "carried over from " + machines.back().profile.name;
+    carry_over(copy, machines.back().profile.name);
     add(machines, std::move(copy), machines.back().file);
   }
   if (machines.size() < 2)

@@ -63,7 +63,7 @@ OrderBound::Seconds OrderBound::of_stage(int stage, const std::vector<int>& laye
 
 double OrderBound::operator()(const Schedule& schedule, const std::vector<int>& layers) {
   const Placement& placement = schedule.placement;
-  if (placement.pipelines() > 1 || vocabulary_of(schedule) != Vocabulary::whole) return 0;
+  if (!is_single_and_whole(schedule)) return 0;
   const int stages = placement.stages();
   std::vector<Seconds> seconds;
   std::vector<double> forward{0}, gradient{0};  // of all earlier stages

@@ -181,13 +181,6 @@ Schedule schedule_of_file(const ScheduleChoice& choice, const Experiment& experi
   return schedule;
 }
 
-// The part of an activation that stays from I to W, as the scenario counts it.
-double kept_for_W(const Experiment& experiment) {
-  if (experiment.freed_at != FreedAt::both) return experiment.freed_at == FreedAt::I ? 0 : 1;
-  const ActivationBytes layer = activation_bytes(job_of(experiment), {1, 0}).front();
-  return layer.until_W / layer.until_I;
-}
-
 Schedule generated_schedule(const ScheduleChoice& choice, const Experiment& experiment,
                             const std::string& file) {
   try {
@@ -235,6 +228,12 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
 }
 
 }  // namespace
+
+double kept_for_W(const Experiment& experiment) {
+  if (experiment.freed_at != FreedAt::both) return experiment.freed_at == FreedAt::I ? 0 : 1;
+  const ActivationBytes layer = activation_bytes(job_of(experiment), {1, 0}).front();
+  return layer.until_W / layer.until_I;
+}
 
 PassCosts costs_for_generator(const Experiment& experiment, int chunks) {
   if (experiment.schedule_costs) return *experiment.schedule_costs;
@@ -419,8 +418,7 @@ double step_bound_of(const Experiment& experiment, const Program& program, const
                      int activation_limit) {
   const Placement& placement = program.schedule.placement;
   return step_bound(placement, experiment.microbatches / placement.pipelines(), program.layers_per_stage,
-                    lowering_of(experiment), table, contention_of(experiment), activation_limit,
-                    program.vocabulary != Vocabulary::whole);
+                    lowering_of(experiment), table, contention_of(experiment), program.vocabulary, activation_limit);
 }
 
 Timeline timeline_of(const Program& program, const std::vector<double>& seconds,

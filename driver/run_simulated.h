@@ -22,6 +22,8 @@ struct SimulatedRun {
 /// Makes and validates the schedule of `choice` for `experiment`. `file`: the scenario's file, for errors.
 Schedule schedule_for(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file);
 
+/// The part of an activation that stays from I to W, as the scenario counts it; generators read it.
+double kept_for_W(const Experiment& experiment);
 /// The costs that a cost-aware generator reads, of this number of chunks.
 PassCosts costs_for_generator(const Experiment& experiment, int chunks);
 

@@ -127,7 +127,11 @@ NamedData read_named_data(JsonInput& input, const char* key, const char* folder,
     content = input.object(kept).value(name);
     path = input.file() + ": " + kept + "." + name;
   } else {
-    path = find_data_file(name, folder, input.file(), input.path(key));
+    const std::string config = name + "/config.json";  // of a checkpoint's folder
+    std::error_code ignored;
+    const bool is_folder = key == std::string("model") && is_path(name) &&
+                           std::filesystem::exists(path_in(input.file(), config), ignored);
+    path = find_data_file(is_folder ? config : name, folder, input.file(), input.path(key));
     content = read_json_file(path);
   }
   ImportedModel import;

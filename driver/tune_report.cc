@@ -273,8 +273,9 @@ void write_choice(const fs::path& folder, const Tuned& choice) {
   write_new_file(folder / "choice.json", json_text(scenario.as_run(), 2) + "\n");
   const SimulatedRun run = run_simulated(choice.choice(), choice.experiment, "");
   // The order before it was lowered: braids and halves as the generator has them.
-  write_new_file(folder / "choice.csv",
-                 to_csv(schedule_for(choice.choice(), choice.experiment, ""), CsvForm::compute_only));
+  if (const Schedule schedule = schedule_for(choice.choice(), choice.experiment, "");
+      is_single_and_whole(schedule))
+    write_new_file(folder / "choice.csv", to_csv(schedule, CsvForm::compute_only));
   write_trace(folder / "choice-trace.json", run);
   if (const std::string flags = megatron_flags(choice); !flags.empty())
     write_new_file(folder / "choice-megatron.txt", flags);

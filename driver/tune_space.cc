@@ -79,8 +79,7 @@ std::vector<std::string> names_of_schedules(const char* framework = nullptr, boo
           return each != nullptr && std::string(each) == framework;
         }))
       continue;
-    const Schedule schedule = make_schedule(*generator, {2, 4});
-    if (!as_csv || (vocabulary_of(schedule) == Vocabulary::whole && schedule.placement.pipelines() == 1))
+    if (!as_csv || is_single_and_whole(make_schedule(*generator, {2, 4})))
       names.emplace_back(generator->name);
   }
   return names;
@@ -103,8 +102,7 @@ json base_of(const TuneOptions& options, const Framework& framework, std::string
   }
   changes.apply_to_scenario(base);
   const auto take = [&](const char* key, const std::string& word) {
-    if (!word.empty())
-      base[key] = word.ends_with(".json") || word.find('/') != std::string::npos ? path_of_user(word) : word;
+    if (!word.empty()) base[key] = is_path(word) ? path_of_user(word) : word;
     if (!base.contains(key))
       throw InputError(file, std::string("--") + key, "is missing", "name one of the suite's, or a file");
   };

@@ -32,7 +32,7 @@ struct Piece {
   double bound_s = 0;
   size_t plan = 0, variant = 0;
   int saver = -1;           // -1: a family
-  std::vector<int> layers;  // by virtual stage; empty: not placed
+  std::vector<int> layers;  // by virtual stage of one pipeline; empty: not placed
   double margin_gb = 0;
   Fit fit = Fit::no;
   size_t id = 0;
@@ -114,7 +114,7 @@ class Search {
     return piece.saver >= 0 ? simulate_piece(piece) : piece.layers.empty() ? place(piece) : expand(piece);
   }
   struct Placed {
-    std::vector<int> layers;  // by virtual stage
+    std::vector<int> layers;  // by virtual stage of one pipeline
     double bound_s;           // of every order
   };
   Placed placed_as(const Piece& family, const Experiment& experiment, const Schedule& schedule);
@@ -149,7 +149,7 @@ class Search {
       return PassCosts{1, rounded(costs.I), rounded(costs.W), rounded(costs.p2p)};
     });
   }
-  // map[key], which make() gives it at first.
+  // The value of `key`; make() makes it if there is none.
   template <typename Map, typename Make>
   typename Map::mapped_type remembered(Map& map, const typename Map::key_type& key, const Make& make) const {
     {
@@ -255,7 +255,8 @@ std::string key_of(const Experiment& experiment, int microbatches) {
   for (const int number : {experiment.strategy.pp, experiment.chunks, microbatches})
     key += " " + std::to_string(number);
   if (const auto& costs = experiment.schedule_costs)
-    for (const double cost : {costs->F, costs->I, costs->W, costs->p2p}) key += shown(" %g", cost);
+    for (const double number : {costs->F, costs->I, costs->W, costs->p2p, kept_for_W(experiment)})
+      key += shown(" %g", number);
   return key;
 }
 
@@ -276,11 +277,11 @@ std::shared_ptr<const Schedule> Search::short_schedule_of(const Experiment& expe
 Search::Placed Search::placed_as(const Piece& family, const Experiment& experiment,
                                  const Schedule& schedule) {
   const auto make = [&] {
-    Placed placed{layers_for(experiment, schedule, false), 0};
-    const Program program =
-        outline(schedule, placed.layers, lowering_for(experiment, schedule, placed.layers));
-    placed.bound_s = step_bound_of(experiment, program, bounding_table(experiment, program));
-    return placed;
+    std::vector<int> layers = layers_for(experiment, schedule, false);
+    const Program program = outline(schedule, layers, lowering_for(experiment, schedule, layers));
+    const double bound_s = step_bound_of(experiment, program, bounding_table(experiment, program));
+    layers.resize(schedule.placement.depth());
+    return Placed{layers, bound_s};
   };
   return remembered(
       placed_,
@@ -340,13 +341,14 @@ PieceResult Search::expand(const Piece& family) {
       const auto schedule = schedule_of(experiment);
       Experiment plain = experiment;
       plain.braid = BraidPolicy::static_merge;
-      const Lowering lowering = lowering_for(plain, *schedule, member.layers);
-      const bool has_empty_blocks = one.offload > 0 && std::ranges::min(member.layers) == 0;
+      const std::vector<int> layers = layers_for(experiment, *schedule, false);
+      const Lowering lowering = lowering_for(plain, *schedule, layers);
+      const bool has_empty_blocks = one.offload > 0 && std::ranges::min(layers) == 0;
       if (has_empty_blocks) {
-        program = lower(*schedule, member.layers, lowering);
+        program = lower(*schedule, layers, lowering);
         outlined = nullptr;
       } else {
-        if (outlined != schedule) program = outline(*schedule, member.layers, lowering);
+        if (outlined != schedule) program = outline(*schedule, layers, lowering);
         outlined = schedule;
         program->strategy = lowering.strategy;
       }
@@ -360,9 +362,9 @@ PieceResult Search::expand(const Piece& family) {
       auto bound = std::ranges::find(bounds, one.recompute, &std::pair<Recompute, double>::first);
       if (bound == bounds.end()) {
         const CostTable table = bounding_table(experiment, *program);
-        bound = bounds.insert(
-            bound, {one.recompute, std::max({family.bound_s, step_bound_of(plain, *program, table),
-                                             OrderBound(lowering, table)(*schedule, member.layers)})});
+        bound = bounds.insert(bound,
+                              {one.recompute, std::max({family.bound_s, step_bound_of(plain, *program, table),
+                                                        OrderBound(lowering, table)(*schedule, layers)})});
       }
       member.bound_s = bound->second;
       made.members.push_back(std::move(member));
@@ -389,9 +391,9 @@ PieceResult Search::simulate_piece(const Piece& piece) {
     }
     if (!made.reused) {
       // The one place where a step is simulated.
+      const std::vector<int> layers = layers_for(experiment, *schedule, false);
       const Result result =
-          run_simulated(lower(*schedule, piece.layers, lowering_for(experiment, *schedule, piece.layers)),
-                        experiment)
+          run_simulated(lower(*schedule, layers, lowering_for(experiment, *schedule, layers)), experiment)
               .result;
       const RankResult& busiest = result.busiest_rank();
       outcome = {result.step_time_s(),

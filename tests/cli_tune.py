@@ -69,6 +69,15 @@ class Tune(CommandLine):
         self.succeed("validate", str(folder / "choice.csv"))
         self.assertTrue(read_json(folder / "choice-trace.json")["traceEvents"])
 
+    def test_a_choice_that_no_csv_file_can_hold(self):
+        fixed = ["--tp", "4", "--pp", "4", "--cp", "1", "--layers", "even"]
+        for words in (["--schedule", "dualpipe"], ["--schedule", "vocab-1", "--set", "zero=0"]):
+            record, folder = self.tuned(*with_flags(SMALL, [*fixed, *words]))
+            (row,) = self.results(read_json(folder / "choice.json"))
+            self.assertEqual((row["schedule"], row["step_time_s"]), (words[1], record["best"][0]["step_time_s"]))
+            self.assertGreater(row["lower_bound_s"], 0)
+            self.assertFalse((folder / "choice.csv").exists())
+
     def test_the_fastest_is_in_the_table(self):
         record, _ = self.tuned(*with_flags(SMALL, [*CASES[1], "--band", "100"]))
         fastest = min(record["points"], key=lambda one: one["step_time_s"])

@@ -162,18 +162,17 @@ void expect_below(const Program& program, const Lowering& lowering, const CostTa
                   const Contention& contention, int microbatches, Seen& seen) {
   const Placement& placement = program.schedule.placement;
   const double step = simulated(program, table, contention), most = step * (1 + 1e-9) + 1e-12;
-  const bool shared = program.vocabulary != Vocabulary::whole;
   const double bound =
-      step_bound(placement, microbatches, program.layers_per_stage, lowering, table, contention, 0, shared);
+      step_bound(placement, microbatches, program.layers_per_stage, lowering, table, contention, program.vocabulary);
   EXPECT_LE(bound, most) << program.schedule.name;
   const std::vector<int> peaks = peak_activations(program.schedule);
   const double with_memory = step_bound(placement, microbatches, program.layers_per_stage, lowering, table,
-                                        contention, *std::ranges::max_element(peaks), shared);
+                                        contention, program.vocabulary, *std::ranges::max_element(peaks));
   EXPECT_LE(with_memory, most) << program.schedule.name;
   ++seen.cases;
   seen.near += bound > step / 1.1;
   seen.of_memory += with_memory > bound;
-  seen.shared += shared;
+  seen.shared += program.vocabulary != Vocabulary::whole;
   seen.both_ways += placement.pipelines() > 1;
 }
 
@@ -246,7 +245,7 @@ TEST(StepBound, EqualsTheStepOf1f1bWhereNoOrderIsBetter) {
   for (const Unit unit : kLayerUnits) table.at(unit, UnitPass::F) = 0.5, table.at(unit, UnitPass::I) = 1;
   for (const int p : {1, 2, 4, 8})
     for (const int m : {1, p, 5 * p}) {
-      EXPECT_DOUBLE_EQ(step_bound(Placement::loop(p, 1), m, std::vector(p, 1), {}, table, {}),
+      EXPECT_DOUBLE_EQ(step_bound(Placement::loop(p, 1), m, std::vector(p, 1), {}, table, {}, Vocabulary::whole),
                        3.0 * (m + p - 1));
     }
 }
@@ -263,7 +262,7 @@ TEST(StepBound, CountsTheCollectivesThatContentionLetsNobodyHide) {
     const int m = 1000;
     const double hidden = std::min(1.0, (1 - c) / a), beside = std::min(1.0, (1 - a) / c);
     const double each = std::max(work + hidden * sums, sums + beside * work);
-    EXPECT_NEAR(step_bound(Placement::loop(1, 1), m, {1}, {}, table, {c, a}) / m, each, 1e-9);
+    EXPECT_NEAR(step_bound(Placement::loop(1, 1), m, {1}, {}, table, {c, a}, Vocabulary::whole) / m, each, 1e-9);
   }
 }
 
@@ -271,7 +270,7 @@ TEST(StepBound, OfALimitOfActivationsIsOnePassAtATimeAtOne) {
   const CostTable table = unit_costs(0);
   const int p = 4, m = 10;  // with one activation each microbatch passes the pipeline alone, but for its W
   const auto bound = [&](int limit) {
-    return step_bound(Placement::loop(p, 1), m, std::vector(p, 1), {}, table, {}, limit);
+    return step_bound(Placement::loop(p, 1), m, std::vector(p, 1), {}, table, {}, Vocabulary::whole, limit);
   };
   EXPECT_DOUBLE_EQ(bound(1), m * (2.0 * p + 1));
   EXPECT_GT(bound(1), bound(2));

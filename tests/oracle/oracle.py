@@ -459,7 +459,7 @@ def simulate(schedule, layers_per_chunk, unit, **options):
             begin = ends[rank][0].end
             line = line[line.index(ends[rank][0]) + 1 :]
         figures.append(time_of(rank, line, begin, step) | {"peak_activation_chunks": peak_of(blocks, options.freed_at)})
-    return {"step_time_s": step, "ranks": figures}
+    return {"step_time_s": step, "ranks": figures, "planned_copies": sum(op.label.startswith("copy for ") for op in graph.ops)}
 
 
 def merge_backward(texts):

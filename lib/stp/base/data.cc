@@ -50,13 +50,14 @@ std::string path_in(const std::string& from, const std::string& path) {
   return fs::path(path).is_absolute() ? path : (fs::path(from).parent_path() / path).string();
 }
 
+bool is_path(const std::string& word) {
+  return word.ends_with(".json") || word.find('/') != std::string::npos;
+}
+
 std::string find_data_file(const std::string& word, const std::string& folder, const std::string& from,
                            const std::string& field) {
   std::error_code ignored;
   if (word == "-" || fs::is_character_file(word, ignored) || fs::is_fifo(word, ignored)) return word;
-  if (const fs::path config = fs::path(path_in(from, word)) / "config.json";  // of a checkpoint's folder
-      word.find('/') != std::string::npos && fs::exists(config, ignored))
-    return config.string();
   if (word.ends_with(".json")) {
     std::string path = path_in(from, word);
     if (fs::exists(path, ignored)) return path;

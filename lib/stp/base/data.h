@@ -21,9 +21,13 @@ std::string path_of_user(const std::string& path);
 /// A path in the file `from` is relative to that file's folder; with `from` "" it is the command line's.
 std::string path_in(const std::string& from, const std::string& path);
 
-/// Finds the file that `word` names: a path_in() `from` if it ends in .json or is a folder with a config.json
-/// (and has a slash), else the data file `folder`/`word`.json. If there is no such file, throws InputError
-/// that names `field` and lists the available names.
+/// Whether the word for a model or cluster is a path, not a name of the suite's: it ends in .json or has a
+/// slash.
+bool is_path(const std::string& word);
+
+/// Finds the file that `word` names: a path_in() `from` if it ends in .json, else the data file
+/// `folder`/`word`.json. If there is no such file, throws InputError that names `field` and lists the
+/// available names.
 std::string find_data_file(const std::string& word, const std::string& folder, const std::string& from,
                            const std::string& field);
 

@@ -40,6 +40,7 @@ class InputError : public std::runtime_error {
   /// The same error with its field under `parent` ("" changes nothing).
   [[nodiscard]] InputError below(const std::string& parent) const;
 
+  [[nodiscard]] const std::string& file() const { return file_; }
   [[nodiscard]] const std::string& field() const { return field_; }
   [[nodiscard]] const std::string& problem() const { return problem_; }
 

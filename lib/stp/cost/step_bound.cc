@@ -400,8 +400,9 @@ class Bounds {
 
 double step_bound(const Placement& placement, int microbatches, const std::vector<int>& layers_per_stage,
                   const Lowering& lowering, const CostTable& table, const Contention& contention,
-                  int activation_limit, bool shares_vocabulary) {
-  return Bounds(placement, microbatches, layers_per_stage, lowering, table, contention, shares_vocabulary)
+                  Vocabulary vocabulary, int activation_limit) {
+  return Bounds(placement, microbatches, layers_per_stage, lowering, table, contention,
+                vocabulary != Vocabulary::whole)
       .bound(activation_limit);
 }
 

@@ -41,10 +41,10 @@ namespace stp {
 ///
 /// Options: post-validation overlaps steps, so that neither heads nor tails count; offloading and its copies
 /// add nothing; with microbatch factors heads and tails are those of the smallest. Two pipelines have their
-/// own heads and tails, and `microbatches` each. With `shares_vocabulary` its passes are work without head
-/// and tail on every rank.
+/// own heads and tails, and `microbatches` each. The passes of a shared `vocabulary` are work without
+/// head and tail on every rank.
 double step_bound(const Placement& placement, int microbatches, const std::vector<int>& layers_per_stage,
                   const Lowering& lowering, const CostTable& table, const Contention& contention,
-                  int activation_limit = 0, bool shares_vocabulary = false);
+                  Vocabulary vocabulary, int activation_limit = 0);
 
 }  // namespace stp

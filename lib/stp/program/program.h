@@ -119,7 +119,7 @@ using OpId = uint32_t;
 
 struct Program {
   Schedule schedule;
-  Vocabulary vocabulary = vocabulary_of(schedule);  // whether all ranks share the head and the embedding
+  Vocabulary vocabulary = vocabulary_of(schedule);  // of `schedule`, which stays as it is
   std::vector<int> layers_per_stage;
   Strategy strategy;                  // `zero` only where gradients are reduced
   int vision_layers = 0;              // layers of the vision encoder on the first virtual stage

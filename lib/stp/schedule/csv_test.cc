@@ -114,8 +114,7 @@ TEST(Csv, BothEndsOfAPairHaveAllTransfersInOneOrder) {
   };
   for (int p = 2; p <= 6; ++p) check(stp_schedule(p, 3 * p + 2));
   for (const Golden& golden : golden_orders())
-    if (vocabulary_of(golden.schedule) == Vocabulary::whole && golden.schedule.placement.pipelines() == 1)
-      check(golden.schedule);
+    if (is_single_and_whole(golden.schedule)) check(golden.schedule);
   EXPECT_GT(pairs, 200U);
 }
 

@@ -16,6 +16,10 @@ Vocabulary vocabulary_of(const Schedule& schedule) {
   return found;
 }
 
+bool is_single_and_whole(const Schedule& schedule) {
+  return schedule.placement.pipelines() == 1 && vocabulary_of(schedule) == Vocabulary::whole;
+}
+
 PassInputs::PassInputs(const Schedule& schedule)
     : placement_(schedule.placement), vocabulary_(vocabulary_of(schedule)) {
   for (int rank = 0; rank < placement_.ranks(); ++rank)

@@ -14,6 +14,9 @@ enum class Vocabulary { whole, one_barrier, two_barriers };
 /// As the first rank's passes say.
 Vocabulary vocabulary_of(const Schedule& schedule);
 
+/// Whether there is one pipeline, and no rank shares the head and the embedding.
+bool is_single_and_whole(const Schedule& schedule);
+
 /// The tensors of each microbatch that passes wait for, by number: first the input of each hop
 /// (pipeline_state.h), then three of vocabulary parallelism.
 class PassInputs {

@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kThreads)
   float* const sine = cosine + half;
   const int me = static_cast<int>(threadIdx.x), all = static_cast<int>(blockDim.x);
   const int packs = half / N, columns = heads * head_columns;
-  const int alike = 2 * half < head_columns ? 0 : rotated_heads;  // heads whose every element is rotated
+  const int whole_heads = 2 * half < head_columns ? 0 : rotated_heads;  // heads whose every element is rotated
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const double position = static_cast<double>(positions.of(row));
     for (int i = me; i < half; i += all) {
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kThreads)
       store(at + second, turned_b);
     }
     if (bias != nullptr) {  // values, and what is not rotated, get only their bias
-      for (int i = alike * head_columns + me * N; i < columns; i += all * N) {
+      for (int i = whole_heads * head_columns + me * N; i < columns; i += all * N) {
         if (i < rotated_heads * head_columns && i % head_columns < 2 * half) continue;
         Values<N> v = load<N>(at + i);
         const Values<N> add = load<N>(bias + i);
