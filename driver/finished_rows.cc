@@ -44,7 +44,8 @@ FinishedRows::FinishedRows(const std::string& output) {
 }
 
 std::string FinishedRows::how_to_go_on() const {
-  if (path_.empty()) return "with --out FOLDER finished rows are kept, for the same command to go on from";
+  if (path_.empty())
+    return "no row was kept; with --out FOLDER finished rows are, and the same command goes on from them";
   if (!std::filesystem::exists(path_)) return "";
   return "finished rows are in " + path_ + ", and the same command goes on from them";
 }

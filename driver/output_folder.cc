@@ -133,7 +133,7 @@ void OutputFolder::publish() {
 }
 
 void OutputFolder::publish_interrupted(const std::string& go_on) {
-  if (fs::is_empty(partial_)) throw Interrupted("nothing was written" + (go_on.empty() ? "" : "; " + go_on));
+  if (fs::is_empty(partial_)) throw Interrupted(go_on.empty() ? "nothing was written" : go_on);
   target_ += "-interrupted";
   taken_ = Taken::number;
   publish();

@@ -418,7 +418,8 @@ double step_bound_of(const Experiment& experiment, const Program& program, const
                      int activation_limit) {
   const Placement& placement = program.schedule.placement;
   return step_bound(placement, experiment.microbatches / placement.pipelines(), program.layers_per_stage,
-                    lowering_of(experiment), table, contention_of(experiment), program.vocabulary, activation_limit);
+                    lowering_of(experiment), table, contention_of(experiment), program.vocabulary,
+                    activation_limit);
 }
 
 Timeline timeline_of(const Program& program, const std::vector<double>& seconds,

@@ -41,8 +41,8 @@ struct TuneCounts {
 };
 
 struct TuneResult {
-  std::vector<Tuned> best;  // the ten best: equals of the fastest, simple ones first, then slower ones; if the
-                           // fastest is not among them, it is the last
+  std::vector<Tuned> best;  // the ten best: equals of the fastest, simple ones first, then slower ones; if
+                            // the fastest is not among them, it is the last
   std::vector<StepOutcome> points;  // all that were simulated
   std::vector<std::string> names;   // of these
   size_t equals = 0;                // configurations within the band of the fastest

@@ -156,8 +156,9 @@ void bound(benchmark::State& state) {
   const std::vector<int> layers(placement.stages(), 2);
   const CostTable table = cost_table();
   for ([[maybe_unused]] const auto _ : state)
-    benchmark::DoNotOptimize(step_bound(
-        placement, 4 * p, layers, {.release = Release::released, .embedding = true}, table, kContention, Vocabulary::whole));
+    benchmark::DoNotOptimize(step_bound(placement, 4 * p, layers,
+                                        {.release = Release::released, .embedding = true}, table, kContention,
+                                        Vocabulary::whole));
 }
 BENCHMARK(bound)->RangeMultiplier(2)->Range(4, 16)->Unit(benchmark::kMicrosecond);
 

@@ -162,8 +162,8 @@ void expect_below(const Program& program, const Lowering& lowering, const CostTa
                   const Contention& contention, int microbatches, Seen& seen) {
   const Placement& placement = program.schedule.placement;
   const double step = simulated(program, table, contention), most = step * (1 + 1e-9) + 1e-12;
-  const double bound =
-      step_bound(placement, microbatches, program.layers_per_stage, lowering, table, contention, program.vocabulary);
+  const double bound = step_bound(placement, microbatches, program.layers_per_stage, lowering, table,
+                                  contention, program.vocabulary);
   EXPECT_LE(bound, most) << program.schedule.name;
   const std::vector<int> peaks = peak_activations(program.schedule);
   const double with_memory = step_bound(placement, microbatches, program.layers_per_stage, lowering, table,
@@ -245,8 +245,9 @@ TEST(StepBound, EqualsTheStepOf1f1bWhereNoOrderIsBetter) {
   for (const Unit unit : kLayerUnits) table.at(unit, UnitPass::F) = 0.5, table.at(unit, UnitPass::I) = 1;
   for (const int p : {1, 2, 4, 8})
     for (const int m : {1, p, 5 * p}) {
-      EXPECT_DOUBLE_EQ(step_bound(Placement::loop(p, 1), m, std::vector(p, 1), {}, table, {}, Vocabulary::whole),
-                       3.0 * (m + p - 1));
+      EXPECT_DOUBLE_EQ(
+          step_bound(Placement::loop(p, 1), m, std::vector(p, 1), {}, table, {}, Vocabulary::whole),
+          3.0 * (m + p - 1));
     }
 }
 
@@ -262,7 +263,8 @@ TEST(StepBound, CountsTheCollectivesThatContentionLetsNobodyHide) {
     const int m = 1000;
     const double hidden = std::min(1.0, (1 - c) / a), beside = std::min(1.0, (1 - a) / c);
     const double each = std::max(work + hidden * sums, sums + beside * work);
-    EXPECT_NEAR(step_bound(Placement::loop(1, 1), m, {1}, {}, table, {c, a}, Vocabulary::whole) / m, each, 1e-9);
+    EXPECT_NEAR(step_bound(Placement::loop(1, 1), m, {1}, {}, table, {c, a}, Vocabulary::whole) / m, each,
+                1e-9);
   }
 }
 

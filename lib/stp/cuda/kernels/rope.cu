@@ -36,7 +36,8 @@ __global__ void __launch_bounds__(kThreads)
   float* const sine = cosine + half;
   const int me = static_cast<int>(threadIdx.x), all = static_cast<int>(blockDim.x);
   const int packs = half / N, columns = heads * head_columns;
-  const int whole_heads = 2 * half < head_columns ? 0 : rotated_heads;  // heads whose every element is rotated
+  const int whole_heads =
+      2 * half < head_columns ? 0 : rotated_heads;  // heads whose every element is rotated
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const double position = static_cast<double>(positions.of(row));
     for (int i = me; i < half; i += all) {
