@@ -249,7 +249,7 @@ class Output(CommandLine):
     def interrupted(self, begun, number, *arguments):
         """Sends the signal when the folder `begun` is there, or the file with some rows; returns what was said."""
         with self.started(*arguments) as run:
-            while run.poll() is None and not (begun.is_dir() or (begun.exists() and begun.read_bytes().count(b"\n") > 3)):
+            while run.poll() is None and not (begun.is_dir() or (begun.is_file() and begun.read_bytes().count(b"\n") > 3)):
                 pass
             run.send_signal(number)
             return run.communicate(timeout=60)[1]

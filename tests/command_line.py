@@ -105,6 +105,15 @@ def said_on(terminal):
     return text.decode()
 
 
+class Started(subprocess.Popen):
+    """A process that ends with its test, also where that fails."""
+
+    def __exit__(self, failure, *others):
+        if failure:
+            self.kill()
+        super().__exit__(failure, *others)
+
+
 class CommandLine(unittest.TestCase):
     stp = ""  # the program
 
@@ -125,8 +134,8 @@ class CommandLine(unittest.TestCase):
 
     def started(self, *arguments, variables=None, **options):
         """The program as it runs, with pipes."""
-        return subprocess.Popen([self.stp, *map(str, arguments)], cwd=self.folder, env=os.environ | (variables or {}), stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, text=True, **options)
+        return Started([self.stp, *map(str, arguments)], cwd=self.folder, env=os.environ | (variables or {}), stdout=subprocess.PIPE,
+                       stderr=subprocess.PIPE, text=True, **options)
 
     def succeed(self, *arguments, **options):
         """What the program printed, which ends with 0."""
