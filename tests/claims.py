@@ -196,6 +196,13 @@ class Claims(unittest.TestCase):
         self.assertEqual(self.verdict(claim), claims.FITTED)
         self.assertEqual(self.verdict(claim, self.changed_run("llm-a800", predicted)), claims.HOLDS)
 
+    def test_a_difference_of_fitted_gains_tests_nothing(self):
+        def fitted(row):
+            if row["gain"]:
+                row["gain"]["calibration"] = True
+
+        self.assertEqual(self.verdict("STP gains less on H20", self.changed_run("llm-h20", fitted)), claims.FITTED)
+
     def test_no_figure_is_nan(self):
         """The mean over no rows is none; a page with one is refused."""
         table = pages.null_model.Table(["figure", "ours"], [["gain", "nan points"]])
@@ -219,6 +226,9 @@ class Claims(unittest.TestCase):
         defined = {key: listed[2][key] for key in listed[2] if key != "assumed"}
         self.assertEqual([claims.evaluate(run, [one])[0].verdict for one in (listed[2], defined)], [claims.UNDECIDED, claims.CONTRADICTED])
         self.assertLessEqual({one.evidence for one in evaluated() if one.verdict == claims.CONTRADICTED}, {claims.COUNTED})
+        for some, said in ((listed, "None could be contradicted: only a count of ours has no error, and 3 of 3 counts may"),
+                           ([*listed[:2], defined], "1 contradicted. 1 could be contradicted: only a count of ours has no error, and 2 of 3 counts may")):  # fmt: skip
+            self.assertIn(said, claims.counts(claims.evaluate(run, some)))
 
     def test_an_idle_time_has_its_direction_over_rows_with_all_reduces(self):
         """Without them ZB-V's form is zero or half of a step's idle time, in all 30 rows."""

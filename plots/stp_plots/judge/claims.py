@@ -51,7 +51,7 @@ class Fault(ReportError):
 @dataclass
 class Claim:
     """A claim and its outcome. `reason`: why a criterion is missed, or why nothing is compared. `apart`: why it is not counted; "test" is
-    one of the model, on another group's figures."""
+    one of the model, on another group's figures. `exact`: whether it could be contradicted."""
 
     where: str
     claim: str
@@ -59,6 +59,7 @@ class Claim:
     evidence: str = words.NONE
     null_too: bool = False
     shaped: bool = False
+    exact: bool = False
     rows: int = 0
     reason: str = ""
     published: str = words.NONE
@@ -322,7 +323,7 @@ def _gain_less(run, experiment, check):
     fitted = int(both["calibrated"].sum() + both["calibrated_there"].sum())
     texts[1] += f"; {fitted} of {2 * len(both)} calibrated" if fitted else ""
     return Outcome(*texts, f"difference of gains: {tolerance:.3g} points ({tolerance:.3g})", bool(direction and met and errors.abs().max() <= tolerance),
-                   direction, len(both), bool(fitted))  # fmt: skip
+                   direction, len(both), bool(fitted), fitted == 2 * len(both))  # fmt: skip
 
 
 def _fits(_run, experiment, _check):
@@ -375,12 +376,10 @@ CHECKS = {"errors": _errors, "gain": _gain, "gains": _all_gains, "fastest": _fas
           "gain_grows": _gain_grows, "gain_less": _gain_less, "overlap": _overlap, "fits": _fits, "ran": _ran, "saved": _saved}  # fmt: skip
 
 
-def _judged(outcome, counted, shaped, left_open):
-    """Verdict, evidence, and whether a null model says it too. A simulated figure of a GPU that nobody measured contradicts nothing: its
-    own error is not known. A count has none, but the paper may count otherwise. Rows that decided a choice show no direction, and rows that
-    were fitted to nothing."""
-    contradicts = counted and not left_open
-    verdict = FITTED if outcome.fitted else HOLDS if outcome.met else DIRECTION if outcome.direction and not shaped else CONTRADICTED if contradicts else UNDECIDED
+def _judged(outcome, counted, shaped, exact):
+    """Verdict, evidence, and whether a null model says it too. Rows that decided a choice show no direction, and rows that were fitted to
+    nothing."""
+    verdict = FITTED if outcome.fitted else HOLDS if outcome.met else DIRECTION if outcome.direction and not shaped else CONTRADICTED if exact else UNDECIDED
     null_too = {HOLDS: outcome.null_too, DIRECTION: outcome.null_direction}.get(verdict, False)
     known = {CALIBRATED: outcome.calibrated, SHAPED: shaped, NULL_TOO: null_too, COUNTED: counted}
     return verdict, next((name for name, holds in known.items() if holds), PREDICTED), null_too
@@ -426,10 +425,12 @@ def evaluate(experiments, claims, strict=True):
         if strict and not outcome.met and not claim.get("because"):
             raise Fault(f'"{statement}" misses a criterion, and results/claims.json does not say why; add "because"')
         counted = run[name].unit_costs and not run[name].rows.empty
-        shaped = claim.get("shaped_the_model", False)
-        verdict, evidence, null_too = _judged(outcome, counted, shaped, "assumed" in claim)
+        # A simulated figure of a GPU that nobody measured contradicts nothing: its own error is not known. A count has none, but the paper
+        # may count otherwise.
+        shaped, exact = claim.get("shaped_the_model", False), counted and "assumed" not in claim
+        verdict, evidence, null_too = _judged(outcome, counted, shaped, exact)
         reason = "" if outcome.met else claim.get("because", "no reason is known")
-        found.append(Claim(claim["where"], statement, verdict, evidence, null_too, shaped, outcome.rows, reason, outcome.published, outcome.ours,
+        found.append(Claim(claim["where"], statement, verdict, evidence, null_too, shaped, exact, outcome.rows, reason, outcome.published, outcome.ours,
                            outcome.criteria, claim.get("apart", ""), name, claim.get("key", "")))  # fmt: skip
     return found
 
@@ -462,14 +463,18 @@ def counts(evaluated):
 
     def parts(some):
         verdicts = [one.verdict for one in some]
-        return ", ".join(f"{verdicts.count(kind)} {word}" for kind, word in said.items() if kind in verdicts or kind in (HOLDS, CONTRADICTED))
+        return ", ".join(f"{verdicts.count(kind)} {word}" for kind, word in said.items()
+                         if kind in verdicts or kind == HOLDS or (kind == CONTRADICTED and any(one.exact for one in some)))  # fmt: skip
 
     def strength(kind):
         null_too = sum(one.null_too for one in own if one.verdict == HOLDS and one.evidence == kind != NULL_TOO)
         return f"{kind} {evidence.count(kind)}" + (f" ({null_too} of them {NULL_TOO})" if null_too else "")
 
     strengths = ", ".join(strength(kind) for kind in EVIDENCE if kind in evidence)
-    text = f"Of {words.count(len(own), 'claim')} of the paper {parts(own)}. Evidence of those that hold: {strengths or 'none'}."
+    exact, counted = sum(one.exact for one in own), sum(one.evidence == COUNTED for one in own)
+    open_too = f", and {counted - exact} of {words.count(counted, 'count')} may be counted otherwise" if counted else ""
+    text = (f"Of {words.count(len(own), 'claim')} of the paper {parts(own)}. {exact or 'None'} could be contradicted: only a count of ours has no "
+            f"error{open_too}. Evidence of those that hold: {strengths or 'none'}.")  # fmt: skip
     fresh = [one for one in own if one.scenario and not one.shaped and one.evidence not in (CALIBRATED, COUNTED)]
     if not fresh:
         return text
