@@ -139,6 +139,13 @@ class DataFiles(CommandLine):
     def test_profile_files_have_these_fields(self):
         self.check_names("Profile files", "lib/stp/cluster/profile.cc")
 
+    def test_fields_are_marked_as_sure_as_profiles_say(self):
+        text = text_of(ROOT / "docs/data.md")
+        for path in (ROOT / "profiles").glob("*.json"):
+            for field, content in read_json(path).items():
+                if isinstance(content, dict) and "sure" in content:
+                    self.assertTrue(re.search(rf"\| `{field}` \|.*\([^()]*\b{content['sure']}\b[^()]*\) \|", text), (path.name, field))
+
     def check_defaults(self, heading, key, data):
         """A field of `data` can be left out unless it is required; the scenario names the file as `key`."""
         content = read_json(ROOT / data)

@@ -75,7 +75,7 @@ TEST(Parity, ManyChunksARank) {
 TEST(Parity, BothBackwardOrdersAndEveryRelease) {
   for (const BackwardOrder order : {BackwardOrder::suite, BackwardOrder::megatron})
     for (const Release release : kReleases)
-      for (const char* schedule : {"stp", "zb-v", "1f1b"})
+      for (const char* schedule : {"stp", "zb-v", "1f1b", "1f1b-i"})
         expect_step({schedule, 2, 1, 2, 7}, DType::f64, {order, release});
 }
 TEST(Parity, UnevenAndEmptyChunks) {

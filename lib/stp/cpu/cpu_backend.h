@@ -1,5 +1,5 @@
-// The CPU backend. A stream is a worker thread with a queue. Groups use shared memory, and messages across
-// processes. GEMMs are OpenBLAS's, one thread each.
+// The CPU backend. A stream is a queue of tasks for a few threads. Groups use shared memory, and messages
+// across processes. GEMMs are OpenBLAS's, one thread each.
 #pragma once
 
 #include <functional>

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <map>
 #include <mutex>
 #include <set>
@@ -29,9 +28,9 @@ struct Remote {
 };
 
 /// One call, shared by the streams of its parts. The last stream to arrive exchanges inputs with other
-/// processes. Then all awake threads process the elements in pieces, so that none waits for a thread that the
-/// system has not woken yet; an element's value does not depend on the thread. No stream continues before all
-/// pieces are done, so buffers stay valid.
+/// processes. Then every thread that is free processes elements in pieces, so that none waits for a thread
+/// that the system has not woken yet; an element's value does not depend on the thread. No stream continues
+/// before all pieces are done, so buffers stay valid.
 class SharedCall {
  public:
   /// `remote`: null if this process drives all members; else this is call `number` of the group.
@@ -62,32 +61,18 @@ class SharedCall {
     else
       for (const Block& block : blocks_) elements_ = std::max(elements_, block.bytes);
     pieces_ = (elements_ + kPiece - 1) / kPiece;
-    done_ = pieces_ == 0;
+    done_.is = pieces_ == 0;
   }
 
-  /// A task of `stream`: arrives at the call, does a share of the work, and waits until all is done.
-  void join(const CpuStream& stream) {
-    RunGuard& guard = stream.run().guard;
-    std::unique_lock lock(mutex_);
-    come_[std::find(streams_.begin(), streams_.end(), &stream) - streams_.begin()] = true;
-    if (std::find(come_.begin(), come_.end(), false) == come_.end()) {
-      if (remote_) {
-        lock.unlock();
-        exchange(stream);
-        lock.lock();
-      }
-      ready_ = true;
-      changed_.notify_all();
-    }
-    guard.wait(
-        lock, changed_, RunGuard::WaitFor::peer, [this] { return ready_; },
-        [&] { return stream.where() + " waits in " + name_ + " for " + missing(); });
-    lock.unlock();
-    work();
-    lock.lock();
-    guard.wait(
-        lock, changed_, RunGuard::WaitFor::own_work, [this] { return done_; },
-        [&] { return stream.where() + " waits for the end of " + name_; });
+  /// Gives `stream` its tasks of the call.
+  static void give(const std::shared_ptr<SharedCall>& call, CpuStream& stream) {
+    const auto arrive = [call, &stream] { call->arrive(stream); };
+    if (call->remote_)
+      stream.enqueue_waiting(arrive);
+    else
+      stream.enqueue_after(nullptr, arrive);
+    stream.enqueue_after({call, &call->complete_}, [call] { call->work(); });
+    stream.enqueue_after({call, &call->done_}, nullptr);
   }
 
  private:
@@ -121,7 +106,40 @@ class SharedCall {
       }
   }
 
-  [[nodiscard]] std::string missing() const {
+  /// All streams have arrived, and other processes' inputs.
+  struct Complete : Awaited {
+    explicit Complete(SharedCall& of) : call(of) {}
+    [[nodiscard]] bool ready() const override { return is; }
+    [[nodiscard]] std::string text() const override {
+      return " waits in " + call.name_ + " for " + call.missing();
+    }
+    [[nodiscard]] RunGuard::WaitFor wait_for() const override { return RunGuard::WaitFor::peer; }
+
+    SharedCall& call;
+    std::atomic<bool> is{false};
+  };
+  /// All pieces are done.
+  struct Done : Awaited {
+    explicit Done(SharedCall& of) : call(of) {}
+    [[nodiscard]] bool ready() const override { return is; }
+    [[nodiscard]] std::string text() const override { return " waits for the end of " + call.name_; }
+
+    SharedCall& call;
+    std::atomic<bool> is{false};
+  };
+
+  void arrive(const CpuStream& stream) {
+    {
+      const std::lock_guard lock(mutex_);
+      come_[std::find(streams_.begin(), streams_.end(), &stream) - streams_.begin()] = true;
+      if (std::find(come_.begin(), come_.end(), false) != come_.end()) return;
+    }
+    if (remote_) exchange(stream);
+    complete_.is = true;
+  }
+
+  [[nodiscard]] std::string missing() {
+    const std::lock_guard lock(mutex_);
     std::string text;
     for (size_t i = 0; i < streams_.size(); ++i)
       if (!come_[i]) text += (text.empty() ? "rank " : ", rank ") + std::to_string(streams_[i]->rank());
@@ -187,13 +205,7 @@ class SharedCall {
   void work() {
     for (size_t piece = next_.fetch_add(1); piece < pieces_; piece = next_.fetch_add(1)) {
       do_range(piece * kPiece, std::min(elements_, (piece + 1) * kPiece));
-      if (finished_.fetch_add(1) + 1 == pieces_) {
-        {
-          const std::lock_guard lock(mutex_);
-          done_ = true;
-        }
-        changed_.notify_all();
-      }
+      if (finished_.fetch_add(1) + 1 == pieces_) done_.is = true;
     }
   }
 
@@ -266,9 +278,9 @@ class SharedCall {
   std::unique_ptr<std::byte[]> received_;
 
   std::mutex mutex_;
-  std::condition_variable changed_;
   std::vector<bool> come_;  // by stream
-  bool ready_ = false, done_ = false;
+  Complete complete_{*this};
+  Done done_{*this};
   std::atomic<size_t> next_{0}, finished_{0};
 };
 
@@ -284,7 +296,7 @@ class CpuGroup : public Group {
     std::set<CpuStream*> given;
     for (const Part& part : call.parts) {
       CpuStream& worker = cpu_stream(*part.stream);
-      if (given.insert(&worker).second) worker.enqueue_waiting([shared, &worker] { shared->join(worker); });
+      if (given.insert(&worker).second) SharedCall::give(shared, worker);
     }
   }
 

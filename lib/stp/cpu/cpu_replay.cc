@@ -118,7 +118,8 @@ class EmulatedCpuGroup : public EmulatedGroup {
   void carry_out(EmulatedCall call) override {
     CpuStream& worker = cpu_stream(*call.part.stream);
     const TensorView in = call.part.in, out = call.part.out;
-    worker.enqueue([&worker, use = use(), call = std::move(call), in, out] {
+    worker.enqueue_waiting([&worker, use = use(), call = std::move(call), in, out] {
+      const RunGuard::Work work(worker.run().guard);  // no deadline expires during a call
       call.refuse_endless(worker.run().guard);
       cpu::carry_out(worker.run().guard, call, in, out, *use);
     });
@@ -130,7 +131,7 @@ class EmulatedCpuGroup : public EmulatedGroup {
 std::unique_ptr<Group> make_emulated_group(std::string name, const Replay& replay,
                                            const std::vector<int>& members) {
   Replay one = replay;
-  one.collective_ctas = one.transfer_ctas = one.most_ctas = 1;  // the stream's thread
+  one.collective_ctas = one.transfer_ctas = one.most_ctas = 1;  // one thread copies
   return std::make_unique<EmulatedCpuGroup>(std::move(name), one, members, kLinkPiece);
 }
 

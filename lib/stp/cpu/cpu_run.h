@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "stp/cpu/workers.h"
 #include "stp/device/backend.h"
 #include "stp/device/run_context.h"
 
@@ -15,6 +16,7 @@ class CpuRun : public RunContext {
       : RunContext(deadline_s, progress), hooks(std::move(of_ops)) {}
 
   const OpHooks hooks;
+  Workers workers{guard};
 
   /// Seconds since the run was made: the clock of all devices.
   [[nodiscard]] double now() const {

@@ -1,24 +1,20 @@
-// Streams and events of the CPU backend: a stream is a worker thread with a queue.
+// Streams and events of the CPU backend: a stream is a queue of tasks.
 #pragma once
 
-#include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
+#include <memory>
 #include <optional>
 #include <string>
-#include <thread>
-#include <vector>
 
 #include "stp/cpu/cpu_run.h"
 #include "stp/device/device.h"
 
 namespace stp::cpu {
 
-/// Runs its tasks in order on its own thread. A task that throws fails the run ("rank 3, compute, F0.1: …").
-/// Once the run has failed, no stream begins another task.
-class CpuStream : public Stream {
+/// Runs its tasks in order, on threads of the run. A task that throws fails the run ("rank 3, compute, F0.1:
+/// …"). Once the run has failed, no stream begins another task.
+class CpuStream : public Stream, private Workers::Queue {
  public:
   /// `run` must outlive the stream.
   CpuStream(CpuRun& run, int rank, std::string name);
@@ -36,8 +32,10 @@ class CpuStream : public Stream {
   /// Adds a task that computes: while it runs, no deadline expires. The function must hold copies of all its
   /// arguments except tensors' elements, which it may use only while it runs. Waits while the queue is full.
   void enqueue(std::function<void()> task);
-  /// Adds a task that mostly waits for tasks of other streams, by RunGuard::wait.
+  /// Adds a task that may wait by itself, by RunGuard::wait or on the clock.
   void enqueue_waiting(std::function<void()> task);
+  /// Adds a short task that starts when `after` is ready; null: at once.
+  void enqueue_after(std::shared_ptr<const Awaited> after, std::function<void()> task);
 
   /// Waits until all tasks given so far are done. Throws Cancelled if the run has failed.
   void synchronize();
@@ -50,28 +48,18 @@ class CpuStream : public Stream {
   [[nodiscard]] std::optional<uint32_t> running() const { return running_; }
 
  private:
-  struct Task {
-    std::function<void()> run;
-    std::optional<uint32_t> op;
-    bool waits;
-  };
-
-  void push(Task task);
-  void work();
-  void perform(Task& task);
+  void give(Task task);
+  void perform(Task& task) override;
+  [[nodiscard]] std::string where(std::optional<uint32_t> op) const override {
+    return run_.where(rank_, name_, op);
+  }
 
   CpuRun& run_;
   const int rank_;
   const std::string name_;
   std::optional<uint32_t> op_;       // of the host thread
   EventRef latest_;                  // the event after all tasks, if there is one
-  std::optional<uint32_t> running_;  // of the worker
-
-  std::mutex mutex_;
-  std::condition_variable filled_, emptied_;
-  std::vector<Task> queue_;
-  bool idle_ = false, closing_ = false;
-  std::thread worker_;  // last: it uses all others
+  std::optional<uint32_t> running_;  // of the task that is performed
 };
 
 /// Throws std::logic_error if `stream` belongs to another backend.

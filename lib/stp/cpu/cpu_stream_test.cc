@@ -4,11 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <numeric>
+#include <set>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -69,6 +72,35 @@ TEST_F(CpuStreams, AWaitHoldsBackWhatComesAfterIt) {
   gate.set_value();
   device.synchronize();
   EXPECT_FALSE(early);
+}
+
+TEST_F(CpuStreams, ShareAThreadPerProcessor) {
+  std::mutex mutex;
+  std::set<std::thread::id> threads;
+  std::vector<std::unique_ptr<Stream>> streams(50);
+  for (auto& each : streams) each = stream(0, "tp");
+  for (int round = 0; round < 20; ++round)
+    for (size_t i = 0; i < streams.size(); ++i) {
+      cpu_stream(*streams[i]).enqueue([&] {
+        const std::lock_guard lock(mutex);
+        threads.insert(std::this_thread::get_id());
+      });
+      streams[(i + 1) % streams.size()]->wait(streams[i]->record());
+    }
+  device.synchronize();
+  EXPECT_LE(threads.size(), std::max(1U, std::thread::hardware_concurrency()));
+}
+
+// Of more streams than threads, all but the last wait for the last.
+TEST_F(CpuStreams, TasksThatWaitByThemselvesHoldNobodyUp) {
+  std::promise<void> gate;
+  const std::shared_future<void> opened = gate.get_future().share();
+  std::vector<std::unique_ptr<Stream>> streams(std::thread::hardware_concurrency() + 3);
+  for (auto& each : streams) each = stream(0, "tp");
+  for (size_t i = 0; i + 1 < streams.size(); ++i)
+    cpu_stream(*streams[i]).enqueue_waiting([opened] { opened.wait(); });
+  cpu_stream(*streams.back()).enqueue([&gate] { gate.set_value(); });
+  EXPECT_NO_THROW(device.synchronize());
 }
 
 TEST_F(CpuStreams, EventsHaveTimesInOrder) {

@@ -103,6 +103,10 @@ class RunGuard {
   }
 
   [[nodiscard]] std::chrono::duration<double> deadline() const { return deadline_; }
+  /// How long such a wait lasts at most while nothing moves.
+  [[nodiscard]] std::chrono::duration<double> patience(WaitFor wait_for) const {
+    return wait_for == WaitFor::peer ? deadline_ : 2 * deadline_;
+  }
   /// Fails the run: "`what`: nothing moved for 10 s".
   void fail_idle(const std::string& what, std::chrono::duration<double> time);
 
@@ -110,9 +114,6 @@ class RunGuard {
   [[nodiscard]] Idle idle() const { return Idle(progress_); }
 
  private:
-  [[nodiscard]] std::chrono::duration<double> patience(WaitFor wait_for) const {
-    return wait_for == WaitFor::peer ? deadline_ : 2 * deadline_;
-  }
   /// Pauses between two polls of a thread that has waited for `waited`.
   static void pause(std::chrono::steady_clock::duration waited);
 
