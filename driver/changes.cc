@@ -111,11 +111,15 @@ void Changes::apply_to_file(const std::string& part, json& content) const {
   }
 }
 
-InputError Changes::blamed(const InputError& error) const {
+InputError Changes::blamed(const InputError& error, const std::vector<std::string>& scenarios) const {
   static const std::regex configuration(R"(^configurations\[[0-9]+\]\.)");
   const std::string field = std::regex_replace(error.field(), configuration, "");
   if (error.file() != "-" && !error.file().ends_with(".json")) return error;  // of a checkpoint, say
+  const bool of_scenario = std::ranges::any_of(scenarios, [&](const std::string& word) {
+    return error.file() == word || error.file() == data_path("scenarios/" + word + ".json");
+  });
   for (const Change& change : changes_) {
+    if (!scenarios.empty() && of_scenario == of_file(change.path)) continue;
     const std::string& key = change.key;
     const std::string part = of_file(change.path) ? change.path[0] + "." : "";  // the file's fields lack it
     if (((part + field) + ".").starts_with(key + ".") || (part + field).starts_with(key + "["))

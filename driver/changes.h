@@ -24,8 +24,9 @@ class Changes {
   /// source "--set".
   void apply_to_file(const std::string& part, nlohmann::json& content) const;
 
-  /// The error as one of --set, if it is of a field that a change gave.
-  [[nodiscard]] InputError blamed(const InputError& error) const;
+  /// The error as one of --set, if it is of a field that a change gave. `scenarios`: words for the scenarios
+  /// that were read, if known; of other files are models and clusters.
+  [[nodiscard]] InputError blamed(const InputError& error, const std::vector<std::string>& scenarios) const;
 
   /// A scenario's title; with changes, which may contradict it, "NAME [seq=4096, parallel.tp=8]".
   [[nodiscard]] std::string title(const std::string& given, const std::string& name) const;

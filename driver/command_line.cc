@@ -95,8 +95,10 @@ int run_command_line(int argc, char** argv) {
     if (app.exit(error) != 0) return 2;  // help and version are "errors" of code 0
   } catch (const InputError& error) {
     for (const CLI::App* command : app.get_subcommands())
-      if (const CLI::Option* set = command->get_option_no_throw("--set"))
-        throw Changes(set->results()).blamed(error);
+      if (const CLI::Option* set = command->get_option_no_throw("--set")) {
+        const CLI::Option* named = command->get_option_no_throw("SCENARIO");
+        throw Changes(set->results()).blamed(error, named == nullptr ? Arguments() : named->results());
+      }
     throw;
   }
   if (status != 0) return status;

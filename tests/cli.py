@@ -414,6 +414,12 @@ class Changes(CommandLine):
             self.refused(["simulate", path, "--set", word], *words)
         self.refused(["simulate", path, "--set", "seq=1", "--set", "seq=2"], "--set: seq is given twice")
         self.refused(["simulate", path, "--set", "cluster.kernel_overhead_us=5e-6"], "kernel_overhead_us: is 5e-06 µs", "not seconds")
+        nameless = self.write(changed(read_json(PROFILES / "a800.json"), name=1), "nameless.json")
+        cluster = {"cluster": str(nameless)}
+        for fields, word, said in (({"name": 1}, "cluster.name=mine", f"{path}: name: "), (cluster, "name=mine", f"{nameless}: name: "),
+                                   (cluster, "cluster.name=2", "--set: cluster.name: ")):  # fmt: skip
+            self.write(changed(HARDWARE, **fields))
+            self.refused(["simulate", path, "--set", word], said)
 
     def test_invalid_configurations_may_be_left_out(self):
         layers = {"layers_per_chunk": [1] * 4}
