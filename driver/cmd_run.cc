@@ -200,8 +200,14 @@ bool refuses(const ScheduleChoice& choice, const Experiment& experiment, const s
 // What the root keeps of one case; the others keep nothing.
 json run_case(const Plan& plan, const RunOptions& options, const Experiment& experiment,
               const ScheduleChoice& choice, const std::function<void()>& stepped) {
-  const std::optional<MeasuredRun> run = run_measured(choice, experiment, plan.scenario.file, plan.devices,
-                                                      plan.predicts ? &*plan.predicts : nullptr, stepped);
+  std::optional<MeasuredRun> run;
+  try {
+    run = run_measured(choice, experiment, plan.scenario.file, plan.devices,
+                       plan.predicts ? &*plan.predicts : nullptr, stepped);
+  } catch (const InputError& error) {  // a trainer knows no files, and flags are in none
+    if (!error.file().empty() || error.field().starts_with("--")) throw;
+    throw error.below(experiment.field).in_file(plan.scenario.file);
+  }
   if (!run) return {};  // the root has this process's measurements
   json made = {
       {"row", to_json(run->result)}, {"csv", csv_row(run->result)}, {"line", RunReport::line_of(*run)}};

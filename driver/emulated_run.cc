@@ -37,8 +37,8 @@ Experiment emulated_experiment(Experiment experiment, const std::string& file) {
     refuse("parallel.tp", "is 1, and a rank without a tensor-parallel group makes no all-reduce",
            "use 2, or leave costs.unit.all_reduce out");
   if (experiment.hardware && experiment.hardware->model.tied() && strategy.pp > 1)
-    refuse("model", "is " + experiment.hardware->model.name + ", whose tied embeddings are only simulated",
-           "use another");
+    refuse("model", "is " + experiment.hardware->model.name + ", whose tied head is not emulated",
+           "use one with an untied head, or a pipeline of one rank");
   if (strategy.tp_overlap == TpOverlap::flux)
     refuse("tp_overlap", "is flux, which is only simulated", "use another");
   if (experiment.hardware) experiment.hardware->contention = false;

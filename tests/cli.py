@@ -481,16 +481,17 @@ class HuggingFace(CommandLine):
 
     def test_what_is_ignored_is_said_once(self):
         yarn = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
-        named = CONFIG | {"model_type": "qwen2", "_name_or_path": "org/Model-7B", "rope_scaling": yarn, "use_cache": True, "surprise": 7}
+        named = CONFIG | {"model_type": "qwen2", "_name_or_path": "org/Model-7B", "rope_scaling": yarn, "use_cache": True, "surprise": 7,
+                          "attention_dropout": 0.1, "classifier_dropout": 0.1}  # fmt: skip
         self.write(named, "config.json")
         twice = changed(self.SCENARIO, schedules=["stp", "1f1b"], microbatches=[8, 16])
         done = self.succeed("simulate", self.write(twice), "--json", "-")
-        self.assertRegex(done.stderr, r"^stp: \S+/config.json: read as a qwen2, without rope_scaling \(changes angles, not work\), "
-                         r"surprise \(not known to change the work\)\n$")
+        self.assertRegex(done.stderr, r"^stp: \S+/config.json: read as a qwen2, without attention_dropout \(dropout is neither priced nor run\), "
+                         r"rope_scaling \(changes angles, not work\), surprise \(not known to change the work\)\n$")
         self.assertEqual(json.loads(done.stdout)["results"][0]["model"], "Model-7B")
         self.assertIn("rope_scaling {", self.succeed("model", "import", "config.json").stderr)
         for plain in ({"rope_type": "default", "rope_theta": 1e6}, None):
-            self.write(named | {"rope_scaling": plain, "surprise": None}, "config.json")
+            self.write(named | {"rope_scaling": plain, "surprise": None, "attention_dropout": 0.0}, "config.json")
             self.assertEqual(self.succeed("simulate", self.write(twice), "--json", "-").stderr, "")
 
     def test_no_sequence_exceeds_a_sliding_window(self):

@@ -188,7 +188,7 @@ class Run(CommandLine):
         self.refused(again, "rest/step-3", "exists")
         tied = json.loads((ROOT / "models/tiny.json").read_text()) | {"tied": True}
         shared = self.write(changed(RUN, model=str(self.write(tied, "tied.json")), post_validation=True, parallel={"pp": 2}), "late.json")
-        self.refused(["run", shared, "--backend", "cpu"], "post_validation", "tied")
+        self.refused(["run", shared, "--backend", "cpu"], f"{shared}: post_validation: delays", "tied")
         self.refused([*again, "--set", 'schedules=["stp", "zb-v"]'], "--save", "2 rows")
         self.refused(["run", scenario, "--backend", "cpu", "--resume", "rest", "--set", "model=bytes"], "rest/step-3/model.safetensors", "embed_tokens")
         (self.folder / "rest/step-3/optimizer.safetensors").write_bytes(files[1][:-1])

@@ -62,8 +62,8 @@ constexpr Unsupported kUnsupported[] = {
     {"add_cross_attention", kDecoder, kUseDecoder},
 };
 
-bool says_something(const json& value) {
-  if (value.is_number()) return value > 1;
+bool says_something(const json& value, double neutral = 1) {
+  if (value.is_number()) return value > neutral;
   return value.is_boolean() ? value.get<bool>() : !value.empty();
 }
 
@@ -174,11 +174,12 @@ class Importer {
     made_.left_out.push_back({value.is_null() ? key : key + " " + json_text(value), why});
   }
 
-  // Leaves out what a user may miss.
-  void ignore(const std::string& key, const std::string& why) {
+  // Leaves out what a user may miss, but for numbers up to `neutral`.
+  void ignore(const std::string& key, const std::string& why, double neutral = 1) {
     const json value = input_.has(key) ? input_.value(key) : json();
     leave_out(key, why);
-    if (says_something(value) && !is_plain_rotation(value)) made_.ignored.push_back(key + " (" + why + ")");
+    if (says_something(value, neutral) && !is_plain_rotation(value))
+      made_.ignored.push_back(key + " (" + why + ")");
   }
 
   // Our field, where `key` or the family says that the model is not as its family of units.
@@ -300,14 +301,15 @@ class Importer {
       const auto about = [&](const char* word) { return key.find(word) != std::string::npos; };
       if (about("token_id"))
         leave_out(key, "ids of tokens");
+      else if (about("summary") || about("classifier") ||
+               std::ranges::find(kHarmless, key) != std::end(kHarmless))
+        leave_out(key, "changes no work");
       else if (about("drop"))
-        leave_out(key, "dropout is neither priced nor run");
+        ignore(key, "dropout is neither priced nor run", 0);
       else if (about("dtype"))
         leave_out(key, "simulations are in bfloat16; runs have run.type");
       else if (about("rope") || about("rotary"))
         ignore(key, "changes angles, not work");
-      else if (about("summary") || std::ranges::find(kHarmless, key) != std::end(kHarmless))
-        leave_out(key, "changes no work");
       else
         ignore(key, "not known to change the work");
     }
