@@ -22,7 +22,7 @@ VERDICTS = {
     DIRECTION: "a criterion is missed; but signs, and the order of published figures further apart than a row may err, are the paper's, on rows that "
                "decided no choice of the model",
     UNDECIDED: "a criterion is missed, perhaps by our own error or by what the paper leaves open; or nothing can be compared",
-    CONTRADICTED: "a count of ours, which has no error, says otherwise, and the paper leaves open nothing that is counted",
+    CONTRADICTED: "a count of ours, which alone has no error, says otherwise, and the paper leaves open nothing that is counted",
     FITTED: "all its rows were fitted to: it tests nothing",
 }
 PREDICTED, COUNTED, CALIBRATED, SHAPED, NULL_TOO = (
@@ -472,9 +472,9 @@ def counts(evaluated):
 
     strengths = ", ".join(strength(kind) for kind in EVIDENCE if kind in evidence)
     exact, counted = sum(one.exact for one in own), sum(one.evidence == COUNTED for one in own)
-    open_too = f", and {counted - exact} of {words.count(counted, 'count')} may be counted otherwise" if counted else ""
-    text = (f"Of {words.count(len(own), 'claim')} of the paper {parts(own)}. {exact or 'None'} could be contradicted: only a count of ours has no "
-            f"error{open_too}. Evidence of those that hold: {strengths or 'none'}.")  # fmt: skip
+    left_open = f": of {words.count(counted, 'count')} the paper leaves {counted - exact} open" if counted else ""
+    text = (f"Of {words.count(len(own), 'claim')} of the paper {parts(own)}. {exact or 'None'} could be contradicted{left_open}. "
+            f"Evidence of those that hold: {strengths or 'none'}.")  # fmt: skip
     fresh = [one for one in own if one.scenario and not one.shaped and one.evidence not in (CALIBRATED, COUNTED)]
     if not fresh:
         return text
