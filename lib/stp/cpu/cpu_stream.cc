@@ -55,9 +55,13 @@ class CpuEvent : public Event, public Awaited {
 }  // namespace
 
 CpuStream::CpuStream(CpuRun& run, int rank, std::string name)
-    : Stream(rank), Queue(run.workers), run_(run), rank_(rank), name_(std::move(name)) {}
-
-CpuStream::~CpuStream() { close(); }
+    : Stream(rank),
+      run_(run),
+      rank_(rank),
+      name_(std::move(name)),
+      queue_(
+          run.workers, [this](const Task& task) { perform(task); },
+          [this](std::optional<uint32_t> op) { return run_.where(rank_, name_, op); }) {}
 
 EventRef CpuStream::record() {
   auto event = std::make_shared<CpuEvent>(*this);
@@ -93,7 +97,7 @@ void CpuStream::enqueue_after(std::shared_ptr<const Awaited> after, std::functio
 
 void CpuStream::give(Task task) {
   latest_ = nullptr;
-  push(std::move(task));
+  queue_.push(std::move(task));
 }
 
 void CpuStream::synchronize() {
@@ -101,7 +105,7 @@ void CpuStream::synchronize() {
   run_.guard.check();
 }
 
-void CpuStream::perform(Task& task) {
+void CpuStream::perform(const Task& task) {
   if (run_.guard.failed()) return;
   running_ = task.op;
   try {

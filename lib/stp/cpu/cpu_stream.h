@@ -14,14 +14,14 @@ namespace stp::cpu {
 
 /// Runs its tasks in order, on threads of the run. A task that throws fails the run ("rank 3, compute, F0.1:
 /// …"). Once the run has failed, no stream begins another task.
-class CpuStream : public Stream, private Workers::Queue {
+class CpuStream : public Stream {
  public:
   /// `run` must outlive the stream.
   CpuStream(CpuRun& run, int rank, std::string name);
   CpuStream(const CpuStream&) = delete;
   CpuStream& operator=(const CpuStream&) = delete;
   /// Ends when all tasks are done, or the run has failed.
-  ~CpuStream() override;
+  ~CpuStream() override = default;
 
   EventRef record() override;
   EventRef fence() override { return latest_ ? latest_ : record(); }
@@ -49,10 +49,7 @@ class CpuStream : public Stream, private Workers::Queue {
 
  private:
   void give(Task task);
-  void perform(Task& task) override;
-  [[nodiscard]] std::string where(std::optional<uint32_t> op) const override {
-    return run_.where(rank_, name_, op);
-  }
+  void perform(const Task& task);
 
   CpuRun& run_;
   const int rank_;
@@ -60,6 +57,7 @@ class CpuStream : public Stream, private Workers::Queue {
   std::optional<uint32_t> op_;       // of the host thread
   EventRef latest_;                  // the event after all tasks, if there is one
   std::optional<uint32_t> running_;  // of the task that is performed
+  Workers::Queue queue_;             // last: its tasks use all others
 };
 
 /// Throws std::logic_error if `stream` belongs to another backend.

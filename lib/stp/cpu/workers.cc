@@ -119,7 +119,7 @@ void Workers::perform(std::unique_lock<std::mutex>& lock, Queue& queue) {
       lock.unlock();
       signalled = false;
     }
-    queue.perform(task);
+    queue.perform_(task);
     signalled = signalled || task.kind != Task::Kind::computes;
     task.run = nullptr;  // now, not with the whole batch: it may hold memory
     task.after = nullptr;
@@ -135,12 +135,12 @@ void Workers::perform(std::unique_lock<std::mutex>& lock, Queue& queue) {
 // Fails the run if a queue has waited until its deadline.
 void Workers::watch(std::unique_lock<std::mutex>& lock) {
   for (Queue* const queue : queues_) {
+    if (queue->performed_ || queue->next() == nullptr || can_go_on(*queue)) continue;
     const Task* const task = queue->next();
-    if (queue->performed_ || task == nullptr || can_go_on(*queue)) continue;
     if (!queue->idle_) queue->idle_.emplace(guard_.idle());
     const auto patience = guard_.patience(task->after->wait_for());
     if (queue->idle_->time() <= patience) continue;
-    const std::string text = queue->where(task->op) + task->after->text();
+    const std::string text = queue->where_(task->op) + task->after->text();
     lock.unlock();
     guard_.fail_idle(text, patience);
     lock.lock();
@@ -148,13 +148,17 @@ void Workers::watch(std::unique_lock<std::mutex>& lock) {
   }
 }
 
-Workers::Queue::Queue(Workers& workers) : workers_(workers) {
+Workers::Queue::Queue(Workers& workers, std::function<void(const Task&)> perform,
+                      std::function<std::string(std::optional<uint32_t>)> where)
+    : workers_(workers), perform_(std::move(perform)), where_(std::move(where)) {
   const std::lock_guard lock(workers_.mutex_);
   workers_.queues_.push_back(this);
 }
 
 Workers::Queue::~Queue() {
-  const std::lock_guard lock(workers_.mutex_);
+  std::unique_lock lock(workers_.mutex_);
+  // No deadline: watch() has one for what the tasks wait for.
+  workers_.drained_.wait(lock, [this] { return !performed_ && next() == nullptr; });
   std::erase(workers_.queues_, this);
 }
 
@@ -163,18 +167,13 @@ void Workers::Queue::push(Task task) {
   try {
     workers_.guard_.wait(
         lock, workers_.drained_, RunGuard::WaitFor::own_work, [this] { return given_.size() < kQueueLimit; },
-        [this] { return where({}) + ": the host waits for room in the queue"; });
+        [this] { return where_({}) + ": the host waits for room in the queue"; });
   } catch (const Cancelled&) {
     return;
   }
   given_.push_back(std::move(task));
   if (workers_.performing_ - workers_.waiting_ < workers_.processors_ && workers_.can_go_on(*this))
     workers_.begin_another();
-}
-
-void Workers::Queue::close() {
-  std::unique_lock lock(workers_.mutex_);
-  workers_.drained_.wait(lock, [this] { return !performed_ && next() == nullptr; });
 }
 
 }  // namespace stp::cpu

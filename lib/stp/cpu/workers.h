@@ -76,24 +76,18 @@ class Workers {
 /// Tasks that are performed in order, one at a time.
 class Workers::Queue {
  public:
-  explicit Queue(Workers& workers);
+  /// `perform` must not throw. `where` returns "rank 3, tp, F0.1" for a task of that op, for errors.
+  Queue(Workers& workers, std::function<void(const Task&)> perform,
+        std::function<std::string(std::optional<uint32_t>)> where);
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
-
- protected:
-  /// close() must have returned.
-  virtual ~Queue();
+  /// Waits until all tasks are done, or skipped by perform() because the run has failed.
+  ~Queue();
   /// Waits while the queue is full. Drops the task if the run has failed meanwhile.
   void push(Task task);
-  /// Waits until all tasks are done. If the run has failed, perform() skips them.
-  void close();
 
  private:
   friend class Workers;
-  /// Must not throw.
-  virtual void perform(Task& task) = 0;
-  /// "rank 3, tp, F0.1" for a task of that op, for errors.
-  [[nodiscard]] virtual std::string where(std::optional<uint32_t> op) const = 0;
   /// The next task, or null.
   [[nodiscard]] const Task* next() const {
     if (next_ < taken_.size()) return &taken_[next_];
@@ -101,6 +95,8 @@ class Workers::Queue {
   }
 
   Workers& workers_;
+  const std::function<void(const Task&)> perform_;
+  const std::function<std::string(std::optional<uint32_t>)> where_;
   std::vector<Task> given_;
   bool performed_ = false;  // a thread performs taken_, which is then its own
   std::vector<Task> taken_;
