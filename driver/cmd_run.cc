@@ -82,27 +82,35 @@ void check_devices(const DeviceOptions& devices, const Processes& processes) {
     refuse("--hold-compute", backend + " has no kernels to delay");
 }
 
-void check_replay(const Experiment& experiment, const std::string& file, int rank) {
-  const std::string field = experiment.field.empty() ? "" : experiment.field + ".";
+// Acts, with the place of an experiment in errors that have none and are not of a flag.
+template <typename Act>
+auto for_experiment(const Experiment& experiment, const std::string& file, Act act) {
+  try {
+    return act();
+  } catch (const InputError& error) {
+    if (!error.file().empty() || error.field().empty() || error.field().starts_with("--")) throw;
+    throw error.below(experiment.field).in_file(file);
+  }
+}
+
+void check_replay(const Experiment& experiment, int rank) {
   const int world = experiment.strategy.world_size();
   if (rank >= world)
-    throw InputError(file, field + "parallel",
+    throw InputError("", "parallel",
                      "has " + std::to_string(world) + " ranks, and no rank " + std::to_string(rank),
                      "use --replay-rank 0 to " + std::to_string(world - 1));
   if (experiment.strategy.post_validation)
-    throw InputError(file, field + "post_validation",
+    throw InputError("", "post_validation",
                      "is not possible in a replay, which receives no norms from other ranks", "remove it");
   if (experiment.run && experiment.run->parity)
-    throw InputError(file, field + "run.parity",
-                     "is not possible in a replay, which receives no data from other ranks",
+    throw InputError("", "run.parity", "is not possible in a replay, which receives no data from other ranks",
                      "leave it out, or run without --replay-rank");
 }
 
 void check_experiment(const Experiment& experiment, const Plan& plan) {
   const std::string& backend = plan.devices.backend;
   const BuiltIn& kind = built_in(backend);
-  check_processes(backend, *plan.devices.processes, experiment.strategy.world_size(), plan.devices.nccl,
-                  experiment.field.empty() ? "parallel" : experiment.field + ".parallel");
+  check_processes(backend, *plan.devices.processes, experiment.strategy.world_size(), plan.devices.nccl);
   if (plan.predicts && plan.one_device && experiment.strategy.world_size() > kind.ranks)
     throw InputError("", "--predict", "cannot be compared with ranks that share one device of " + backend,
                      "use scenarios of one rank, --replay-rank, or leave it out");
@@ -111,7 +119,7 @@ void check_experiment(const Experiment& experiment, const Plan& plan) {
                      "use stp simulate, or say how it is trained (docs/scenarios.md)");
   if (experiment.run->model.has_vision() && !kind.vision)
     throw InputError(
-        plan.scenario.file, (experiment.field.empty() ? "" : experiment.field + ".") + "model",
+        "", "model",
         "is " + experiment.run->model.name + ", for whose vision encoder " + backend + " has no kernels",
         "use a model without vision_config, or --backend cpu");
   if (std::ranges::find(kind.types, experiment.run->type) == kind.types.end())
@@ -151,12 +159,13 @@ Plan make_plan(const RunOptions& options, Processes& processes) {
           "is one rank alone, but the launcher started " + std::to_string(processes.count()) + " processes",
           "start it without the launcher");
     for (const Experiment& experiment : plan.scenario.experiments)
-      check_replay(experiment, plan.scenario.file, options.replay_rank);
+      for_experiment(experiment, plan.scenario.file, [&] { check_replay(experiment, options.replay_rank); });
     plan.devices.replay = {options.replay_rank, profile_of_flag(options.replay_cluster, "--replay-cluster"),
                            1e-6 * options.late_peers_us};
   }
   plan.one_device = processes.count() == 1 && built_in(plan.devices.backend).ranks > 0;
-  for (const Experiment& experiment : plan.experiments) check_experiment(experiment, plan);
+  for (const Experiment& experiment : plan.experiments)
+    for_experiment(experiment, plan.scenario.file, [&] { check_experiment(experiment, plan); });
   return plan;
 }
 
@@ -200,14 +209,10 @@ bool refuses(const ScheduleChoice& choice, const Experiment& experiment, const s
 // What the root keeps of one case; the others keep nothing.
 json run_case(const Plan& plan, const RunOptions& options, const Experiment& experiment,
               const ScheduleChoice& choice, const std::function<void()>& stepped) {
-  std::optional<MeasuredRun> run;
-  try {
-    run = run_measured(choice, experiment, plan.scenario.file, plan.devices,
-                       plan.predicts ? &*plan.predicts : nullptr, stepped);
-  } catch (const InputError& error) {  // a trainer knows no files, and flags are in none
-    if (!error.file().empty() || error.field().starts_with("--")) throw;
-    throw error.below(experiment.field).in_file(plan.scenario.file);
-  }
+  const auto run = for_experiment(experiment, plan.scenario.file, [&] {
+    return run_measured(choice, experiment, plan.scenario.file, plan.devices,
+                        plan.predicts ? &*plan.predicts : nullptr, stepped);
+  });
   if (!run) return {};  // the root has this process's measurements
   json made = {
       {"row", to_json(run->result)}, {"csv", csv_row(run->result)}, {"line", RunReport::line_of(*run)}};

@@ -141,12 +141,12 @@ std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOpti
 }
 
 void check_processes(const std::string& name, const Processes& processes, int world_size,
-                     const std::vector<std::string>& nccl, const std::string& field) {
+                     const std::vector<std::string>& nccl) {
   const BuiltIn& entry = built_in(name);
   if (processes.count() == 1) return;
   entry.check_processes(nccl);
   if (entry.ranks == 0 || processes.count() == world_size) return;  // of CPU ranks a process may have none
-  throw InputError("", field,
+  throw InputError("", "parallel",
                    "has " + std::to_string(world_size) + " ranks, but the launcher started " +
                        std::to_string(processes.count()) + " processes",
                    "start one for each rank");

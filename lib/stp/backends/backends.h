@@ -52,9 +52,9 @@ std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOpti
                                       Processes& processes);
 /// Throws InputError if several processes cannot drive a run of `world_size` ranks on this backend: this
 /// build lacks NCCL, the number of processes, ranks and devices differs, or `nccl` (BackendOptions::nccl) is
-/// invalid. `field`: the field with the number of ranks, for errors.
+/// invalid.
 void check_processes(const std::string& name, const Processes& processes, int world_size,
-                     const std::vector<std::string>& nccl, const std::string& field = "parallel");
+                     const std::vector<std::string>& nccl);
 
 /// Makes one rank of a world of options.world_size, alone; emulated links carry all its groups.
 std::unique_ptr<Backend> make_replay_backend(const std::string& name, const BackendOptions& options,
