@@ -123,7 +123,7 @@ class FigureTest(unittest.TestCase):
 
     def test_many_configurations_are_points_in_panels(self):
         for one in kept():
-            if one.id not in ("tp-overlap", "chunks", "pipeoffload-slowdown"):
+            if one.id not in ("tp-overlap", "chunks"):
                 self.assertFalse(panels.needed(one), one.id)
                 continue
             self.assertEqual([maker for maker in report.makers(one) if maker in (figures.throughput, figures.gain, figures.memory)], [])
