@@ -271,7 +271,8 @@ class WeightPlacer {
     const double W = base_->problem.costs.W, epsilon = base_->problem.epsilon();
     const ListScheduler& state = now_.state;
     const Step step = base_->order[r][position];
-    if (is_forward(step) && state.alive(r) == base_->capacity[r]) weight_gradient(r, W);
+    if (is_forward(step) && state.alive(r) >= base_->capacity[r] && state.deferred(r) > 0)
+      weight_gradient(r, W);
     const bool alone = r == 0 && position >= base_->rank_0_is_alone;
     while (state.deferred(r) > 0 && (alone || state.free(r) + W <= input + epsilon)) weight_gradient(r, W);
     const double wait = input - state.free(r), idle = now_.ranks[r].idle + wait;
@@ -293,10 +294,21 @@ class WeightPlacer {
   StepOrder placed_;
 };
 
+// The most activations that a rank holds.
+int peak_of(const std::vector<Step>& steps) {
+  int alive = 0, peak = 0;
+  for (const Step step : steps) peak = std::max(peak, alive += is_forward(step) ? 1 : step == kW ? -1 : 0);
+  return peak;
+}
+
 struct Plan {
   StepOrder order;
   double bubble = kNever;       // makespan without the work
   double near_bubble = kNever;  // the same with slightly different costs
+  // What it was made with.
+  const StepOrder* base = nullptr;
+  IdleLimits limits = {};
+  bool for_near = false;
 };
 
 double bubble_of(const Problem& problem, const StepOrder& order) {
@@ -310,7 +322,11 @@ double bubble_of(const Problem& problem, const StepOrder& order) {
 // costs.
 class Search {
  public:
-  Search(const Problem& problem, WeightPlacer& placer) : problem_(problem), near_(problem), placer_(placer) {
+  Search(const Problem& problem, WeightPlacer& placer)
+      : problem_(problem),
+        near_(problem),
+        placer_(placer),
+        coarse_(problem.m < 2 * problem.p ? std::clamp(kSmall / (problem.p * problem.m), 6, 200) : 6) {
     near_.costs.W *= 0.75;
     near_.costs.p2p += 0.005 * (problem.costs.F + problem.costs.I);
   }
@@ -334,12 +350,12 @@ class Search {
         if (bubble >= best_bubble - problem.epsilon()) return;
         best = policy;
         best_bubble = bubble;
-        offer({placer_.placed(), bubble}, near);
+        offer({placer_.placed(), bubble, kNever, &order, limits, near});
       };
       attempt({});
-      const double step = (best_bubble - base.least) / kCoarse;
+      const double step = (best_bubble - base.least) / coarse_;
       for (int variant = 0; variant < 4; ++variant)
-        for (int i = 0; i < kCoarse; ++i)
+        for (int i = 0; i < coarse_; ++i)
           attempt({base.least + i * step, (variant & 1) != 0, (variant & 2) != 0});
       const Policy coarse = best;
       for (int i = 1 - kFine; i < kFine && coarse.idle_allowed < kUnlimited; ++i)
@@ -349,6 +365,29 @@ class Search {
 
   [[nodiscard]] const Plan& best() const { return best_; }
 
+  // The best plan, with fewer activations on one rank after the other where that takes no longer.
+  Plan tightened() {
+    Plan plan = best_;
+    int tries = 10 * kSmall / (problem_.p * problem_.m);
+    for (int r = 0; r < problem_.p && tries > 0; --tries) {
+      BaseOrder base(plan.for_near ? near_ : problem_, *plan.base);
+      for (int rank = 0; rank < problem_.p; ++rank) base.capacity[rank] = peak_of(plan.order[rank]);
+      const int fewer = --base.capacity[r];
+      placer_.begin(base);
+      placer_.place(plan.limits, kNever);
+      Plan next = plan;
+      next.order = placer_.placed();
+      next.bubble = bubble_of(problem_, next.order);
+      next.near_bubble = bubble_of(near_, next.order);
+      if (peak_of(next.order[r]) <= fewer && next.bubble <= plan.bubble + problem_.epsilon() &&
+          next.near_bubble <= plan.near_bubble + problem_.epsilon())
+        plan = std::move(next);
+      else
+        ++r;
+    }
+    return plan;
+  }
+
   // Whether the step is at most slightly longer than with `other`.
   [[nodiscard]] bool keeps_up_with(const Plan& other) const {
     return best_.bubble <= other.bubble + 0.01 * (problem_.work() + other.bubble) &&
@@ -356,10 +395,12 @@ class Search {
   }
 
  private:
-  static constexpr int kCoarse = 6, kFine = 8;
+  static constexpr int kFine = 8;
+  // By p · m, how much finer few microbatches are searched: as long as it takes little time.
+  static constexpr int kSmall = 20'000;
 
-  void offer(Plan plan, bool made_for_near) {
-    if (made_for_near) {
+  void offer(Plan plan) {
+    if (plan.for_near) {
       plan.near_bubble = plan.bubble;
       plan.bubble = bubble_of(problem_, plan.order);
     } else if (plan.bubble <= best_.bubble + problem_.epsilon()) {
@@ -372,6 +413,7 @@ class Search {
 
   Problem problem_, near_;
   WeightPlacer& placer_;
+  const int coarse_;
   Plan best_;
 };
 
@@ -403,15 +445,16 @@ Schedule make_zb_v(const GeneratorRequest& request) {
     for (const StepOrder& order : orders) found.try_order(order);
     return found;
   };
-  const Plan fastest = search(limit).best();
+  Search all = search(limit);
+  if (m >= 2 * p) return schedule_of("zb-v", all.best().order, m);
 
   // 4. With few microbatches, deferred W would use memory for little gain: while the step gets at most
   // slightly longer, halves the number that may be deferred, down to one per chunk.
-  Plan chosen = fastest;
-  for (int spare = m < 2 * p ? (std::min(limit, 2 * m) - m - 1) / 2 : 0; spare >= 2; spare /= 2) {
-    const Search tighter = search(spare);
-    if (!tighter.keeps_up_with(fastest)) break;
-    chosen = tighter.best();
+  Plan chosen = all.tightened();
+  for (int spare = (std::min(limit, 2 * m) - m - 1) / 2; spare >= 2; spare /= 2) {
+    Search tighter = search(spare);
+    if (!tighter.keeps_up_with(all.best())) break;
+    chosen = tighter.tightened();
   }
   return schedule_of("zb-v", chosen.order, m);
 }

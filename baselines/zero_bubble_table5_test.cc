@@ -72,10 +72,15 @@ TEST(ZeroBubbleTable5, Zb2psRatesAreThePrintedOnesIfIFreesWhatWDoesNotNeed) {
 // These two columns are closed forms: (p − 1)(F + I − W + 4·hop) for ZB-H1, which belongs to another order
 // than the one that its authors released, and (p − 1)S/v + ((2v − 1)p − 2)·hop for 1F1B-I, with S = F + I + W
 // of a rank, which leaves out hops that the order's steady state pays.
-TEST(ZeroBubbleTable5, TheOtherColumnsAreBelowWhatOrdersTake) {
+TEST(ZeroBubbleTable5, TheOtherColumnsAreClosedFormsBelowWhatOrdersTake) {
   for (const Row& row : kTable5) {
     SCOPED_TRACE("p=" + std::to_string(row.p) + " m=" + std::to_string(row.m));
     const int v = (row.layers + 2) / row.p;  // one layer a chunk; embedding and head count as one each
+    const auto& [F, I, W, hop] = row.costs;
+    EXPECT_DOUBLE_EQ(printed(row.rate((row.p - 1) * (F + I - W + 4 * hop))), row.zb_h1);
+    EXPECT_DOUBLE_EQ(
+        printed(row.rate((row.p - 1) * row.of_microbatch() / v + ((2 * v - 1) * row.p - 2) * hop)),
+        row.interleaved);
     const PassCosts of_chunk{row.costs.F / v, row.costs.I / v, row.costs.W / v, row.costs.p2p};
     const Schedule interleaved = make_schedule(find_generator("1f1b-i"), {row.p, row.m, v, of_chunk, 0, 1});
     const double of_order =
@@ -88,14 +93,18 @@ TEST(ZeroBubbleTable5, TheOtherColumnsAreBelowWhatOrdersTake) {
 }
 
 // For many sizes, limits and costs.
-TEST(ZbAuto, LimitsCountUntilIOnRequest) {
-  for (const int p : {1, 2, 3, 5, 8, 16})
+TEST(ZbAuto, LimitsCountUntilWOrOnRequestUntilI) {
+  for (int p = 1; p <= 16; ++p)
     for (const int m : {1, 2, p, 2 * p + 1, 5 * p})
       for (const int limit : {1, 2, p, 2 * p, 3 * p})
         for (const PassCosts& costs :
              {kEqual, kUnequal, PassCosts{1, 2, 0.5, 0.2}, PassCosts{1, 0.4, 2, 0}}) {
-          const Schedule schedule = make_schedule(find_generator("zb-auto"), {p, m, 1, costs, limit, 0});
-          EXPECT_THAT(peak_activations(schedule, true), Each(Le(limit))) << title(schedule) << ' ' << limit;
+          for (const int kept_for_W : {0, 1}) {
+            const Schedule schedule =
+                make_schedule(find_generator("zb-auto"), {p, m, 1, costs, limit, double{1} * kept_for_W});
+            EXPECT_THAT(peak_activations(schedule, kept_for_W == 0), Each(Le(limit)))
+                << title(schedule) << ' ' << limit;
+          }
         }
 }
 

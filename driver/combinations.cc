@@ -30,6 +30,7 @@ const std::vector<Option>& options() {
       {"cp, ring", {{"parallel", {{"cp", 2}}}}},
       {"cp, all-to-all", {{"parallel", {{"cp", 2}, {"cp_method", "all-to-all"}}}}},
       {"offload", {{"offload", {{"ratio", 0.5}}}}},
+      {"offload.chunks", {{"offload", {{"ratio", 0.5}, {"chunks", 1}}}}},
       {"zero: 1", {{"zero", 1}, {"parallel", {{"dp", 2}}}}},
       {"post_validation", {{"post_validation", true}}},
       {"merge_backward", {{"merge_backward", true}}},

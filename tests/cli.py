@@ -4,6 +4,7 @@ files are never overwritten.
     cli.py STP_BINARY [unittest arguments]
 """
 
+import itertools
 import json
 import os
 import re
@@ -39,9 +40,10 @@ class Arguments(CommandLine):
         self.assertRegex(listed, r"a vision encoder +cp, ring +is not built for models with a vision encoder\n")
         self.assertRegex(listed, r"braid: paired +tp_overlap: megatron +is paired, .*\n")
         self.assertRegex(listed, r"\nany other pair +nothing")
-        self.assertRegex(listed, r"vocab-1 +zero: 1 +is not built with the vocabulary on all ranks")
+        for name, option in itertools.product(("vocab-1", "vocab-2", "interlaced"), ("zero: 1", r"offload\.chunks")):
+            self.assertRegex(listed, f"{name} +{option} +is not built with the vocabulary on all ranks, as {name} has it")
         self.assertRegex(listed, r"dualpipe +post_validation +is not built for the two pipelines of dualpipe\n")
-        self.assertNotRegex(listed, "1f1b-i +zero: 1|dualpipev")
+        self.assertNotRegex(listed, "1f1b-i +zero: 1|dualpipev|vocab-1 +(a model on hardware|sequence_parallel|offload |cp)")
         grid = {"model": "mllm-14.9b", "vision_tokens": 1024, "parallel": {"pp": 4, "tp": 2, "cp": 2}}
         self.refused(["simulate", self.write(changed(HARDWARE, **grid), "vision.json")], "is not built for models with a vision encoder")
 

@@ -128,6 +128,10 @@ class Records:
     def variant(self, word):
         return next(one for one in self.ablation if word in one["variant"])
 
+    def published(self, name):
+        """A file of other authors' figures."""
+        return json.loads((ROOT / f"results/published/{name}.json").read_text(encoding="utf-8"))
+
     @functools.cached_property
     def searches(self):
         """The cases of scripts/splits."""
