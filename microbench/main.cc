@@ -61,7 +61,7 @@ void choose_machine(Options& options, const std::string& backend, const std::str
   options.machine = find_machine(backend, processes.index_on_node());
   options.machine.processes = &processes;
   if (processes.count() > 1) {
-    stp::check_processes(backend, processes, processes.count(), {}, "--ranks");
+    stp::check_processes(backend, processes, processes.count(), {});
     if (!peers.empty())
       throw stp::InputError("", "--peers",
                             "replace other processes, but the launcher started " +

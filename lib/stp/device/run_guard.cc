@@ -21,7 +21,7 @@ std::string RunGuard::failure() const {
 // to other threads. Later it sleeps for a share of the time that it has waited, which bounds its delay.
 void RunGuard::pause(std::chrono::steady_clock::duration waited) {
   constexpr std::chrono::microseconds kAwake{100};
-  constexpr std::chrono::steady_clock::duration kLongest = std::chrono::milliseconds(1);
+  constexpr std::chrono::steady_clock::duration kLongest = std::chrono::microseconds(500);
   if (waited < kAwake)
     std::this_thread::yield();
   else
