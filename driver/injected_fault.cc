@@ -14,7 +14,6 @@
 
 #include "stp/base/error.h"
 #include "stp/base/json_input.h"
-#include "stp/emulated/emulated_backend.h"
 
 namespace stp {
 namespace {
@@ -88,11 +87,8 @@ OpHooks with_fault(OpHooks hooks, const Fault& fault, const Program& program, co
   const OpId op = op_of(fault, program, grid);
   const auto here = [rank = fault.rank, op](int of, uint32_t id) { return of == rank && id == op; };
   if (fault.kind == FaultKind::slow) {
-    const OpHooks late = emulated::take_seconds(
-        [here, seconds = fault.seconds](int of, uint32_t id) { return here(of, id) ? seconds : 0; });
-    hooks.start = [first = hooks.start, late](RunGuard& guard, int of, uint32_t id) {
-      if (first) first(guard, of, id);
-      late.start(guard, of, id);
+    hooks.takes = [takes = hooks.takes, here, seconds = fault.seconds](int of, uint32_t id) {
+      return (takes ? takes(of, id) : 0) + (here(of, id) ? seconds : 0);
     };
     return hooks;
   }
@@ -113,13 +109,11 @@ OpHooks with_fault(OpHooks hooks, const Fault& fault, const Program& program, co
     hooks.issue = [happens, armed](int of, uint32_t id) { *armed = *armed || happens(of, id); };
     hooks.spoils = [armed, rank = fault.rank](int of) { return of == rank && std::exchange(*armed, false); };
   } else {
-    hooks.start = [first = hooks.start, happens, kind = fault.kind](RunGuard& guard, int of, uint32_t id) {
-      if (happens(of, id)) {
-        if (kind == FaultKind::kill) std::raise(SIGKILL);
-        if (kind == FaultKind::stall) stall(guard);
-        end_files();
-      }
-      if (first) first(guard, of, id);
+    hooks.start = [happens, kind = fault.kind](RunGuard& guard, int of, uint32_t id) {
+      if (!happens(of, id)) return;
+      if (kind == FaultKind::kill) std::raise(SIGKILL);
+      if (kind == FaultKind::stall) stall(guard);
+      end_files();
     };
   }
   return hooks;

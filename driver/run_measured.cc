@@ -14,7 +14,6 @@
 #include "stp/backends/backends.h"
 #include "stp/base/json_input.h"
 #include "stp/cpu/cpu_backend.h"
-#include "stp/emulated/emulated_backend.h"
 #include "stp/program/lower.h"
 #include "stp/reference/transformer.h"
 #include "stp/report/statistics.h"
@@ -182,8 +181,7 @@ BackendOptions backend_options(const DeviceOptions& options, const Training& tra
                                const std::vector<double>& seconds) {
   BackendOptions devices = options;
   devices.world_size = training.grid.size();
-  if (options.emulates())
-    devices.hooks = emulated::take_seconds([seconds](int, uint32_t op) { return seconds[op]; });
+  if (options.emulates()) devices.hooks.takes = [seconds](int, uint32_t op) { return seconds[op]; };
   if (options.fault && options.fault->kind == FaultKind::disk && options.processes != nullptr &&
       process_of_rank(options.fault->rank, devices.world_size, options.processes->count()) != 0)
     throw InputError("", "--inject", "fills the disk of a process that writes nothing",

@@ -86,8 +86,8 @@ TEST(Emulated, NoStepIsShorterThanTheSimulators) {
         const Program program = program_of(schedule, grid, 2 * pp, 2 * pp, {.release = release});
         const std::vector<double> seconds = op_seconds(program, table);
         const Timeline simulated = simulate(program, seconds, {});
-        const StepResult step = emulate(
-            tiny(grid), program, emulated::take_seconds([&](int, uint32_t op) { return seconds[op]; }));
+        const StepResult step =
+            emulate(tiny(grid), program, {.takes = [&](int, uint32_t op) { return seconds[op]; }});
         EXPECT_GE(step.step_s, simulated.step_s);
         for (OpId op = 0; op < seconds.size(); ++op)
           EXPECT_GE(step.times[op].end - step.times[op].start, seconds[op]) << describe(program, op);
@@ -112,10 +112,10 @@ TEST(Emulated, AFailureEndsSleepsAtOnce) {
   const RankGrid grid{.tp = 1, .cp = 1, .dp = 2, .pp = 1};
   const Training training = tiny(grid);
   const Program program = program_of("1f1b", grid, 2, 2);
-  const auto hooks = emulated::take_seconds([](int rank, uint32_t) -> double {
+  const OpHooks hooks{.takes = [](int rank, uint32_t) -> double {
     if (rank == 1) throw std::runtime_error("no luck");
     return 1e6;
-  });
+  }};
   EXPECT_THAT(error_of<std::runtime_error>([&] { emulate(training, program, hooks); }),
               testing::MatchesRegex("rank 1, .*: no luck"));
 }

@@ -1,6 +1,7 @@
 #include "stp/cpu/cpu_stream.h"
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -52,6 +53,24 @@ class CpuEvent : public Event, public Awaited {
   std::condition_variable changed_;
 };
 
+/// An op's time on the clock, from when its stream comes to it.
+class OnClock : public Awaited {
+ public:
+  [[nodiscard]] bool ready() const override { return Clock::now() >= due_; }
+  [[nodiscard]] Clock::time_point due() const override { return due_; }
+  [[nodiscard]] std::string text() const override { return " takes its time"; }
+
+  void begin(RunGuard& guard, double seconds) {
+    due_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+    work_.emplace(guard);
+  }
+  void end() { work_.reset(); }
+
+ private:
+  Clock::time_point due_;
+  std::optional<RunGuard::Work> work_;  // no deadline expires meanwhile
+};
+
 }  // namespace
 
 CpuStream::CpuStream(CpuRun& run, int rank, std::string name)
@@ -81,6 +100,10 @@ void CpuStream::wait(const EventRef& event) {
 void CpuStream::start(uint32_t op) {
   if (run_.hooks.issue) run_.hooks.issue(rank_, op);
   if (run_.hooks.start) enqueue_waiting([this, op] { run_.hooks.start(run_.guard, rank_, op); });
+  if (!run_.hooks.takes) return;
+  const auto time = std::make_shared<OnClock>();
+  enqueue_after(nullptr, [this, time, op] { time->begin(run_.guard, run_.hooks.takes(rank_, op)); });
+  enqueue_after(time, [time] { time->end(); });
 }
 
 void CpuStream::enqueue(std::function<void()> task) {

@@ -14,6 +14,9 @@ constexpr size_t kQueueLimit = 4096;
 /// within microseconds, and to wake a thread takes longer.
 constexpr int kLooks = 10;
 
+/// For how long before a task is due a thread stays awake: the system wakes it that late.
+constexpr std::chrono::microseconds kAwake{200};
+
 }  // namespace
 
 Workers::~Workers() {
@@ -37,6 +40,16 @@ Workers::Queue* Workers::choose() {
     if (can_go_on(*queues_[turn_])) return queues_[turn_];
   }
   return nullptr;
+}
+
+// When the clock next lets a queue go on.
+Clock::time_point Workers::first_due() const {
+  Clock::time_point due = Awaited::kNever;
+  for (const Queue* const queue : queues_) {
+    const Task* const task = queue->performed_ ? nullptr : queue->next();
+    if (task != nullptr && task->after) due = std::min(due, task->after->due());
+  }
+  return due;
 }
 
 void Workers::begin_another() {
@@ -64,16 +77,19 @@ void Workers::work() {
   int looks = 0;
   std::unique_lock lock(mutex_);
   for (;;) {
-    Queue* const queue = performing_ - waiting_ < processors_ ? choose() : nullptr;
+    const bool has_processor = performing_ - waiting_ < processors_;
+    Queue* const queue = has_processor ? choose() : nullptr;
     if (queue == nullptr) {
       if (closing_) return;
-      if (looks++ < kLooks) {
+      const auto now = Clock::now(), latest = now + RunGuard::kPollInterval, awake = first_due() - kAwake;
+      if (looks++ < kLooks || (awake <= now && has_processor)) {
         lock.unlock();
         std::this_thread::yield();
         lock.lock();
         continue;
       }
-      if (changed_.wait_for(lock, RunGuard::kPollInterval) == std::cv_status::timeout) watch(lock);
+      const auto until = awake <= now ? latest : std::min(awake, latest);
+      if (changed_.wait_until(lock, until) == std::cv_status::timeout) watch(lock);
       continue;
     }
     looks = 0;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -18,6 +19,8 @@
 
 namespace stp::cpu {
 
+using Clock = std::chrono::steady_clock;
+
 /// What a task waits for before it starts.
 class Awaited {
  public:
@@ -26,6 +29,9 @@ class Awaited {
   [[nodiscard]] virtual bool ready() const = 0;
   /// Continues "rank 3, tp, F0.1": " waits for rank 2, compute".
   [[nodiscard]] virtual std::string text() const = 0;
+  /// When the clock makes it ready; never: a task does.
+  static constexpr Clock::time_point kNever = Clock::time_point::max();
+  [[nodiscard]] virtual Clock::time_point due() const { return kNever; }
   [[nodiscard]] virtual RunGuard::WaitFor wait_for() const { return RunGuard::WaitFor::own_work; }
 };
 
@@ -57,6 +63,7 @@ class Workers {
   void perform(std::unique_lock<std::mutex>& lock, Queue& queue);
   [[nodiscard]] bool can_go_on(const Queue& queue) const;
   Queue* choose();
+  [[nodiscard]] Clock::time_point first_due() const;
   void begin_another();
   void offer();
   void watch(std::unique_lock<std::mutex>& lock);

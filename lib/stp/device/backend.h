@@ -36,13 +36,15 @@ class Backend {
   virtual void describe_with(DescribeOp describe) = 0;
 };
 
-/// What is done where ops start: it takes their time (the backend `emulated`), or makes them fail (stp run
-/// --inject).
+/// What is done where ops start: it takes their time (the backend `emulated`), or makes them late or fail
+/// (stp run --inject).
 struct OpHooks {
   /// On the host's thread, before an op's kernels are given to its stream.
   std::function<void(int rank, uint32_t op)> issue = {};
   /// On the op's stream, after its waits and before its kernels. It may wait, if it looks at the guard.
   std::function<void(RunGuard& guard, int rank, uint32_t op)> start = {};
+  /// For how many seconds the op holds its stream, then, before its kernels. Called like `start`.
+  std::function<double(int rank, uint32_t op)> takes = {};
   /// Asked on the host's thread after each GEMM: whether its output becomes NaN.
   std::function<bool(int rank)> spoils = {};
 };

@@ -5,9 +5,7 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
-#include <chrono>
 #include <map>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -152,17 +150,6 @@ class EmulatedBackend : public Backend {
   std::map<int, std::unique_ptr<EmulatedDevice>> devices_;  // by rank
 };
 
-using Clock = std::chrono::steady_clock;
-
-// Sleeps until `due`, but looks now and then whether the run has failed.
-void sleep_until(const RunGuard& guard, Clock::time_point due) {
-  constexpr std::chrono::milliseconds kLook{20};
-  for (auto now = Clock::now(); now < due; now = Clock::now()) {
-    guard.check();
-    std::this_thread::sleep_until(std::min(due, now + kLook));
-  }
-}
-
 }  // namespace
 
 std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
@@ -171,15 +158,6 @@ std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
 
 std::unique_ptr<Backend> make_backend(const BackendOptions& options, Processes& processes) {
   return std::make_unique<EmulatedBackend>(options, &processes);
-}
-
-OpHooks take_seconds(std::function<double(int rank, uint32_t op)> seconds) {
-  return {.start = [seconds = std::move(seconds)](RunGuard& guard, int rank, uint32_t op) {
-    const auto begun = Clock::now();
-    const RunGuard::Work work(guard);  // no deadline expires while a device computes
-    sleep_until(guard, begun + std::chrono::duration_cast<Clock::duration>(
-                                   std::chrono::duration<double>(seconds(rank, op))));
-  }};
 }
 
 }  // namespace stp::emulated
