@@ -80,6 +80,10 @@ SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& exper
 /// Simulates a program of program_for(), made for this experiment or for one that differs only in properties
 /// that do not affect programs, such as costs (docs/architecture.md, section 5).
 SimulatedRun run_simulated(Program program, const Experiment& experiment);
+/// The result alone, but for rounding (below 1e-9): what the schedule repeats in a steady state is neither
+/// lowered nor simulated.
+Result simulated_result(const Schedule& schedule, const std::vector<int>& layers,
+                        const Experiment& experiment);
 
 /// What to do in the turn of a row that an earlier call has finished; empty for others.
 using FinishedRow = std::function<std::function<void()>(const Experiment&, const ScheduleChoice&)>;

@@ -390,11 +390,12 @@ PieceResult Search::simulate_piece(const Piece& piece) {
       if (made.reused) outcome = found->second;
     }
     if (!made.reused) {
-      // The one place where a step is simulated.
       const std::vector<int> layers = layers_for(experiment, *schedule, false);
       const Result result =
-          run_simulated(lower(*schedule, layers, lowering_for(experiment, *schedule, layers)), experiment)
-              .result;
+          exhaustive_ ? run_simulated(lower(*schedule, layers, lowering_for(experiment, *schedule, layers)),
+                                      experiment)
+                            .result
+                      : simulated_result(*schedule, layers, experiment);
       const RankResult& busiest = result.busiest_rank();
       outcome = {result.step_time_s(),
                  *result.tokens_per_s_per_gpu(),

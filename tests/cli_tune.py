@@ -78,6 +78,14 @@ class Tune(CommandLine):
             self.assertGreater(row["lower_bound_s"], 0)
             self.assertFalse((folder / "choice.csv").exists())
 
+    def test_what_a_long_schedule_repeats_may_be_left_out(self):
+        for words in (["--schedule", "1f1b-i", "--offload", "1"], ["--schedule", "stp"], ["--schedule", "zb-v", "--recompute", "full"]):
+            record, folder = self.tuned(*with_flags(SMALL, ["--tp", "4", "--pp", "4", "--cp", "1", "--global-batch", "256", *words]))
+            (row,) = self.results(read_json(folder / "choice.json"))
+            for key, value in record["best"][0].items():
+                if key in row and isinstance(value, float):
+                    self.assertAlmostEqual(row[key] / value, 1, delta=1e-9, msg=key)
+
     def test_the_fastest_is_in_the_table(self):
         record, _ = self.tuned(*with_flags(SMALL, [*CASES[1], "--band", "100"]))
         fastest = min(record["points"], key=lambda one: one["step_time_s"])
