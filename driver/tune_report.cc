@@ -55,11 +55,13 @@ std::string why_first(const TuneResult& result, const ErrorBand& band) {
     text += "the fastest";
   else
     text += share_text(first.outcome.step_s / quick.step_s - 1) + " slower than the fastest, " +
-            fastest.name() + ", and simpler or smaller, with " +
-            fixed(std::abs(first.outcome.margin_gb - quick.margin_gb), 0) + " GB " +
+            fastest.name() + ", and " + (first.fit != fastest.fit ? "surely fits" : "simpler or smaller") +
+            ", with " + fixed(std::abs(first.outcome.margin_gb - quick.margin_gb), 0) + " GB " +
             (first.outcome.margin_gb >= quick.margin_gb ? "more" : "less") + " room";
   text += ". " + std::to_string(result.equals) + " configurations are within " + share_text(band.share) +
-          " of the fastest and count as equal: fewer options first, then less memory. " + band.source + ".";
+          " of the fastest and count as equal: those that surely fit first, then fewer options, then less "
+          "memory. " +
+          band.source + ".";
   if (first.fit == Fit::maybe)
     text += " Whether it fits is open: its margin of " + fixed(first.outcome.margin_gb, 1) +
             " GB is within what is uncertain of fixed memory.";
