@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "baselines/registry.h"
+#include "support/effort.h"
 #include "support/order_times.h"
 
 namespace stp {
@@ -187,9 +188,11 @@ TEST(ClosedForm, UniformIdlesLessThanAWayDownAndUpOfEveryChunk) {
 
 // The authors' generator prints this bubble of its longest span, where n activations are alive.
 TEST(ClosedForm, VSearchHasTheBubbleThatItsAuthorsExpectOfItsMemory) {
+  Sample sampled;
   for (int p = 2; p <= 16; ++p)
     for (const int limit : {std::max(p + p % 2, 4), p + 2, 3 * p / 2 + 1, 2 * p})
       for (const int m : {2 * p, 3 * p + 1}) {
+        if (!sampled()) continue;
         const Schedule schedule = make_schedule(find_generator("v-search"), {p, m, 0, kEqual, limit});
         const int n = std::ranges::max(peak_activations(schedule));
         const int expected = 3 * p - 1 - 3 * n + std::max(3 * p, p - 1 + 2 * (1 + (n + 1) / 2));
