@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "all_processes.h"
+#include "support/effort.h"
 #include "support/training.h"
 
 namespace stp::testing_support {
@@ -79,6 +80,8 @@ void check_against_reference(const Outcome& outcome, const Case& c, const Traini
 class MpiTraining : public testing::TestWithParam<Case> {};
 
 TEST_P(MpiTraining, IsThatOfOneProcess) {
+  static int next = 0;
+  if (kStride > 1 && next++ % 4 > 0) return;  // with sanitizers, and in all processes alike
   const Case& c = GetParam();
   const Schedule schedule = make_schedule(find_generator(c.schedule), {c.pp, c.m, 0, {}, 0});
   const std::vector<int> layers(schedule.placement.stages(), 1);
