@@ -215,11 +215,7 @@ std::string SimulatedRows::text(const std::string& file) const {
   for (auto& line : lines) table.add(std::move(line));
   table.omit_empty_columns();
   table.highlight("fits", "no");
-  const std::string gap =
-      "gap: on its placement and split of layers, no schedule can gain more than this over a row, " +
-      share_text(widest_gap_) + " at most";
-  return table.text() + (widest_gap_ ? wrapped(gap, Screen::of_output().width) + "\n" : "") +
-         of_memory(file) +
+  return table.text() + gap_note(widest_gap_) + of_memory(file) +
          (offload_.empty() ? ""
                            : "Largest offload ratio with which a copy to the host takes no longer than a "
                              "forward of the warm-up: " +

@@ -49,25 +49,17 @@ std::optional<double> tokens_per_s_per_gpu(const json& row) {
   return samples && seq && gpus ? std::optional(*samples * *seq / *gpus) : std::nullopt;
 }
 
+// How far a row's step is above its lower bound.
+std::optional<double> gap_of(const json& row) {
+  const auto step = number(row, "step_time_s"), bound = number(row, "lower_bound_s");
+  return step && bound && *bound > 0 ? std::optional(*step / *bound - 1) : std::nullopt;
+}
+
 Table model_table(const json& rows, const OptionColumns& options, size_t count) {
-  std::vector<std::string> head{"schedule",
-                                "model",
-                                "seq",
-                                "size",
-                                "tp",
-                                "pp",
-                                "m",
-                                "samples/s",
-                                "published",
-                                "error",
-                                "tokens/s/GPU",
-                                "MFU",
-                                "MFU as paper",
-                                "published",
-                                "activations, GB",
-                                "published",
-                                "error",
-                                ""};
+  std::vector<std::string> head{
+      "schedule",  "model", "seq",    "size",         "tp",  "pp",           "m",         "samples/s",
+      "published", "error", "gap, %", "tokens/s/GPU", "MFU", "MFU as paper", "published", "activations, GB",
+      "published", "error", ""};
   std::vector<std::vector<std::string>> lines;
   for (size_t i = 0; i < count; ++i) {
     const json &row = rows[i], &published = row.at("published"), &difference = row.at("difference");
@@ -75,7 +67,7 @@ Table model_table(const json& rows, const OptionColumns& options, size_t count) 
                      text(row.at("microbatch_size")), text(row.at("tp")), text(row.at("pp")),
                      text(row.at("microbatches")), fixed(number(row, "throughput_samples_per_s"), 3),
                      fixed(number(published, "throughput_samples_per_s"), 2),
-                     percent(number(difference, "throughput_samples_per_s")),
+                     percent(number(difference, "throughput_samples_per_s")), percentage(gap_of(row), 1),
                      fixed(tokens_per_s_per_gpu(row), 0), percentage(number(row, "mfu"), 1),
                      percentage(number(row, "mfu_paper"), 1), percentage(number(published, "mfu_paper"), 1),
                      fixed(number(row, "peak_memory_gb"), 1), fixed(number(published, "peak_memory_gb"), 0),
@@ -89,14 +81,15 @@ Table model_table(const json& rows, const OptionColumns& options, size_t count) 
 }
 
 Table unit_cost_table(const json& rows, size_t count) {
-  Table table(
-      {"schedule", "pp", "m", "step", "idle", "closed form", "error", "peak chunks", "closed form", "error"});
+  Table table({"schedule", "pp", "m", "step", "gap, %", "idle", "closed form", "error", "peak chunks",
+               "closed form", "error"});
   for (size_t i = 0; i < count; ++i) {
     const json &row = rows[i], &published = row.at("published"), &difference = row.at("difference");
     table.add({schedule_name(row), text(row.at("pp")), text(row.at("microbatches")),
-               fixed(number(row, "step_time_s"), 3), fixed(number(row, "idle_s"), 3),
-               fixed(number(published, "idle_s"), 3), percent(number(difference, "idle_s")),
-               text(row.at("peak_activation_chunks")), fixed(number(published, "peak_activation_chunks"), 0),
+               fixed(number(row, "step_time_s"), 3), percentage(gap_of(row), 1),
+               fixed(number(row, "idle_s"), 3), fixed(number(published, "idle_s"), 3),
+               percent(number(difference, "idle_s")), text(row.at("peak_activation_chunks")),
+               fixed(number(published, "peak_activation_chunks"), 0),
                percent(number(difference, "peak_activation_chunks"))});
   }
   return table;
@@ -204,6 +197,15 @@ OptionColumns columns_of_comparison() {
                         "merge_backward", "contention"});
 }
 
+std::string gap_note(std::optional<double> widest) {
+  if (!widest) return "";
+  return wrapped(
+             "gap: on its placement and split of layers, no schedule can gain more than this over a row, " +
+                 share_text(widest) + " at most",
+             Screen::of_output().width) +
+         "\n";
+}
+
 std::string comparison_table(const json& rows, const OptionColumns& options, size_t most) {
   bool models = false, shares = false, fits = false;
   for (const json& row : rows) {
@@ -216,7 +218,10 @@ std::string comparison_table(const json& rows, const OptionColumns& options, siz
                       : fits   ? fits_table(rows, count)
                       : models ? model_table(rows, options, count)
                                : unit_cost_table(rows, count);
-  std::string lines = table.text();
+  std::optional<double> widest_gap;
+  for (const json& row : rows)
+    if (!shares && !fits) widest_gap = std::max(widest_gap, gap_of(row));
+  std::string lines = table.text() + gap_note(widest_gap);
   if (count < rows.size())
     lines += "… and " + std::to_string(rows.size() - count) + " more rows in the result file\n";
   return lines;

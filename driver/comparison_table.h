@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
 #include "option_columns.h"
@@ -13,6 +14,9 @@ namespace stp {
 /// number of omitted rows. `options`: columns_of_comparison(), with the rows' options.
 std::string comparison_table(const nlohmann::json& rows, const OptionColumns& options, size_t most = 100);
 OptionColumns columns_of_comparison();
+
+/// What the column "gap" says, with the widest of all rows; empty without one.
+std::string gap_note(std::optional<double> widest);
 
 /// The rows of a record of pairs as a table: per pair the published times, the predictions from the published
 /// times alone, and the predictions from the shapes; then the verdict from the summary's line.

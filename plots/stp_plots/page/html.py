@@ -124,6 +124,8 @@ def _description(experiment):
     clusters = dict.fromkeys(text(data["cluster"]) for data in experiment.rows["data"] if data.get("cluster") is not None)
     if clusters:
         description += f"{'Cluster' if len(clusters) == 1 else 'Clusters'}: {', '.join(clusters)}. "
+    if gaps := [row["step_time_s"] / row["lower_bound_s"] - 1 for row in experiment.rows["data"] if row.get("lower_bound_s")]:
+        description += f"On its placement and split of layers, no schedule can gain more than {words.plain_percent(max(gaps), 1)} over a row. "
     if experiment.unit_costs:
         return description + "Costs are given by a table, not by a model of hardware: times have its unit and say nothing of a machine."
     return description + "In labels, s is the sequence length times the microbatch size, m the number of microbatches per step."
