@@ -49,10 +49,10 @@ std::optional<double> tokens_per_s_per_gpu(const json& row) {
   return samples && seq && gpus ? std::optional(*samples * *seq / *gpus) : std::nullopt;
 }
 
-// How far a row's step is above its lower bound.
+// As Result::gap().
 std::optional<double> gap_of(const json& row) {
   const auto step = number(row, "step_time_s"), bound = number(row, "lower_bound_s");
-  return step && bound && *bound > 0 ? std::optional(*step / *bound - 1) : std::nullopt;
+  return step && bound && *bound > 0 ? std::optional(std::max(0.0, *step / *bound - 1)) : std::nullopt;
 }
 
 Table model_table(const json& rows, const OptionColumns& options, size_t count) {

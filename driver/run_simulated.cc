@@ -17,9 +17,6 @@
 #include "stp/model/partition.h"
 #include "stp/schedule/merge_backward.h"
 #include "stp/schedule/read_schedule.h"
-#include "stp/schedule/repetition.h"
-#include "stp/schedule/validate.h"
-#include "stp/simulate/steady_state.h"
 #include "table.h"
 
 namespace stp {
@@ -208,55 +205,6 @@ Job job_of(const Experiment& experiment, const Data& data, Implementation implem
                     .strategy = strategy,
                     .vision_tokens = data.vision_tokens},
           .implementation = implementation};
-}
-
-std::vector<RankResult> rank_results(const Experiment& experiment, const Program& program,
-                                     const Timeline& timeline) {
-  const Schedule& schedule = program.schedule;
-  const std::vector<int> chunks = peak_activations(schedule, experiment.freed_at == FreedAt::I);
-  std::vector<RankResult> ranks;
-  for (int rank = 0; rank < schedule.pp(); ++rank) {
-    const RankTime& time = timeline.ranks[rank];
-    ranks.push_back({time.compute_s,
-                     time.pp_bubble_s,
-                     time.tp_bubble_s,
-                     chunks[rank] / experiment.strategy.parts_of_microbatch(),
-                     {}});
-  }
-  if (!experiment.hardware) return ranks;
-  const std::vector<RankResult::Memory> memory = memory_by_rank(experiment, program);
-  for (int rank = 0; rank < schedule.pp(); ++rank) ranks[rank].memory = memory[rank];
-  return ranks;
-}
-
-// What the experiment makes of a program and its timeline.
-Result result_of(const Experiment& experiment, const Program& program, const CostTable& table,
-                 const std::vector<double>& seconds, const Timeline& timeline) {
-  Result result;
-  result.schedule = program.schedule.name;
-  result.configuration = configuration_of(experiment, program);
-  const Configuration& configuration = result.configuration;
-  result.step_times_s = {timeline.step_s};
-  result.ranks = rank_results(experiment, program, timeline);
-  result.tp_communication_share = tp_communication_share(table);
-  if (const double bound = step_bound_of(experiment, program, table); bound > 0) result.lower_bound_s = bound;
-  result.offload_ratio_bound = offload_ratio_bound(program, table, seconds);
-  if (!experiment.hardware) return result;
-  const auto& hardware = *experiment.hardware;
-  if (const auto needed = result.peak_total_gb()) {
-    result.memory_margin_gb = hardware.profile.memory_bytes / 1e9 - *needed;
-    result.fits = fit_of(hardware.profile, *result.memory_margin_gb);
-  }
-  // Factors of time do not define a number of operations.
-  const bool alike = experiment.layer_costs.empty() && experiment.microbatch_costs.empty();
-  if (const auto throughput = result.throughput(); throughput && alike) {
-    const double per_gpu = *throughput / configuration.strategy.world_size() / hardware.profile.peak_flops;
-    result.mfu = per_gpu * model_flops(hardware.model, hardware.seq, hardware.vision_tokens);
-    // The paper's formula is for its own language models.
-    if (hardware.model.family == Family::qwen2 && !hardware.model.has_vision())
-      result.mfu_paper = per_gpu * model_flops_paper(hardware.model, hardware.seq);
-  }
-  return result;
 }
 
 }  // namespace
@@ -458,45 +406,6 @@ Timeline timeline_of(const Program& program, const std::vector<double>& seconds,
                      const Contention& contention) {
   return program.strategy.post_validation ? simulate_repeated(program, seconds, contention)
                                           : simulate(program, seconds, contention);
-}
-
-SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& experiment,
-                           const std::string& file) {
-  if (experiment.run)
-    throw InputError(file, "run", "makes this a scenario for devices", "use stp run, or remove it");
-  return run_simulated(program_for(choice, experiment, file), experiment);
-}
-
-SimulatedRun run_simulated(Program program, const Experiment& experiment) {
-  SimulatedRun run{std::move(program), {}, {}};
-  const CostTable table = cost_table_of(experiment, run.program);
-  begin_phase(run.program.schedule.name + ": simulating " + std::to_string(run.program.ops.size()) + " ops");
-  const std::vector<double> seconds = op_seconds(run.program, table);
-  run.timeline = timeline_of(run.program, seconds, contention_of(experiment));
-  begin_phase(run.program.schedule.name + ": counting memory");
-  run.result = result_of(experiment, run.program, table, seconds, run.timeline);
-  return run;
-}
-
-Result simulated_result(const Schedule& schedule, const std::vector<int>& layers,
-                        const Experiment& experiment) {
-  const Strategy& strategy = experiment.strategy;
-  const bool repeats =
-      experiment.microbatch_costs.empty() && strategy.offload_chunks == 0 && !strategy.post_validation;
-  // 1F1B is steady after p microbatches, ZB-V after 4.5 p.
-  for (int first = strategy.pp; repeats && 4 * first <= schedule.microbatches; first *= 2) {
-    const auto shortened = shorten(schedule, first);
-    if (!shortened) continue;
-    const Program program =
-        lower(shortened->schedule, layers, lowering_for(experiment, shortened->schedule, layers));
-    const CostTable table = cost_table_of(experiment, program);
-    const std::vector<double> seconds = op_seconds(program, table);
-    Timeline timeline = timeline_of(program, seconds, contention_of(experiment));
-    if (add_repetitions(program, seconds, *shortened, timeline))
-      return result_of(experiment, program, table, seconds, timeline);
-  }
-  return run_simulated(lower(schedule, layers, lowering_for(experiment, schedule, layers)), experiment)
-      .result;
 }
 
 }  // namespace stp

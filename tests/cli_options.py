@@ -114,8 +114,13 @@ class Table(CommandLine):
         rows = self.record(changed(HARDWARE, **both))["results"]
         gaps = [row["step_time_s"] / row["lower_bound_s"] - 1 for row in rows]
         self.assertEqual([line[head.index("gap")] for line in cells], [f"{100 * gap:.1f} %" for gap in gaps])
-        text = self.succeed("simulate", self.write(changed(HARDWARE, **both))).stdout
-        self.assertRegex(text, f"no schedule can gain more than .*{100 * max(gaps):.1f} % at most")
+        path = self.write(changed(HARDWARE, **both))
+        shown = [self.succeed(*words).stdout for words in (["simulate", path], ["reproduce", path, "--no-plots", "--out", "out"])]
+        for text in shown:
+            self.assertRegex(text, f"no schedule can gain more than .*{100 * max(gaps):.1f} % at most")
+        self.assertIn("gap, %", shown[1])
+        for gap in gaps:
+            self.assertRegex(shown[1], rf"  {100 * gap:.1f}  ")
 
     def test_fields_that_vary_are_columns_so_that_no_two_rows_look_alike(self):
         fixed, rows = self.table()

@@ -76,20 +76,26 @@ TEST(SteadyState, TotalsAreThoseOfTheWholeStep) {
     }
 }
 
-TEST(SteadyState, IsNotFoundWhereAnOpTakesLongerInOneRepetition) {
+TEST(SteadyState, IsRefusedWhereRepetitionsDifferOrAreCoupledOtherwise) {
   const auto shortened = shorten(make_schedule(find_generator("1f1b"), {.pp = 4, .microbatches = 64}), 8);
   ASSERT_TRUE(shortened);
   const Program program = lower(shortened->schedule, {1, 1, 1, 1}, {});
-  std::vector<double> seconds(program.ops.size(), 1);
-  for (const bool disturbed : {false, true}) {
-    if (disturbed)
-      for (OpId op = 0; op < program.ops.size(); ++op)
-        if (program.ops[op].microbatch == shortened->first + shortened->period) seconds[op] += 1e-6;
-    Timeline timeline = simulate(program, seconds);
+  const std::vector<double> seconds(program.ops.size(), 1);
+  const auto has_totals = [&](const Program& of, const std::vector<double>& op_seconds) {
+    Timeline timeline = simulate(of, op_seconds);
     const double step_s = timeline.step_s;
-    EXPECT_EQ(add_repetitions(program, seconds, *shortened, timeline), !disturbed);
-    EXPECT_EQ(timeline.step_s > step_s, !disturbed);
-  }
+    const bool found = add_repetitions(of, op_seconds, *shortened, timeline);
+    EXPECT_EQ(timeline.step_s > step_s, found);
+    return found;
+  };
+  EXPECT_TRUE(has_totals(program, seconds));
+  std::vector<double> longer = seconds;
+  for (OpId op = 0; op < program.ops.size(); ++op)
+    if (program.ops[op].microbatch == shortened->first + shortened->period) longer[op] += 1e-6;
+  EXPECT_FALSE(has_totals(program, longer));
+  Program coupled = program;
+  coupled.depends.back() = 0;  // the last op that waits does so for the first of all
+  EXPECT_FALSE(has_totals(coupled, seconds));
 }
 
 }  // namespace

@@ -10,9 +10,9 @@
 namespace stp {
 namespace {
 
-constexpr int kLongest = 4;  // of a period that is looked for: times p, microbatches
+constexpr int kLongest = 4;  // period that is looked for: times p, in microbatches
 
-// The block for microbatches that come later by so many; those before `least` stay.
+// The same block `by` microbatches later; actions on microbatches before `least` stay.
 Block moved(const Block& block, int by, int least = 0) {
   const auto move = [&](Action action) {
     if (action.microbatch >= least) action.microbatch += by;
@@ -62,13 +62,12 @@ class Ranks {
 
 std::optional<Shortened> shorten(const Schedule& schedule, int first) {
   const int pp = schedule.pp(), all = schedule.microbatches;
-  if (first + 2 * pp > all / 2) return std::nullopt;
   const Ranks ranks(schedule);
-  // The shortest period, then so often that the repetition is long enough.
+  // The shortest period, then as many of them as make the repetition long enough.
   int period = 1;
-  const auto often = [&] { return (std::max(pp, first / 2) + period - 1) / period; };
-  while (period <= kLongest * pp && ranks.repetitions(first, period, often()) < often()) ++period;
-  period *= often();
+  const auto count = [&] { return (std::max(pp, first / 2) + period - 1) / period; };
+  while (period <= kLongest * pp && ranks.repetitions(first, period, count()) < count()) ++period;
+  period *= count();
   // Each begins where the one before ends. The first and the last of them remain.
   const int left_out = ranks.repetitions(first, period, all) - 1;
   if (left_out * period < all / 2) return std::nullopt;

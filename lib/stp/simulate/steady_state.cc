@@ -40,7 +40,8 @@ class Repetitions {
       const int first = shortened.first, period = shortened.period;
       ranks_.push_back({first_from(first), first_from(first + period), first_from(first + 2 * period)});
     }
-    apart_s_ = timeline.start[ranks_[0].b] - timeline.start[ranks_[0].a];
+    const Parts& longest = *std::ranges::max_element(ranks_, {}, &Parts::size);
+    apart_s_ = longest.size() == 0 ? 0 : timeline.start[longest.b] - timeline.start[longest.a];
   }
   [[nodiscard]] double apart_s() const { return apart_s_; }
 
@@ -64,7 +65,11 @@ class Repetitions {
   [[nodiscard]] std::vector<RankTime> times_of_one() const {
     std::vector<RankTime> times = times_before(&Parts::behind);
     const std::vector<RankTime> before = times_before(&Parts::b);
-    for (size_t rank = 0; rank < times.size(); ++rank) add(times[rank], -1, before[rank]);
+    for (size_t rank = 0; rank < times.size(); ++rank) {
+      add(times[rank], -1, before[rank]);
+      // Each has the time from the rank's last op to the step's end, which is 0 in both.
+      times[rank].pp_bubble_s += apart_s_;
+    }
     return times;
   }
 
@@ -102,13 +107,11 @@ class Repetitions {
     }
     return ends <= std::min(rest_starts, starts + 2 * apart_s_);
   }
-  // As if the step ended with the ops before `end`, and so do the pipeline's bubbles.
+  // Of the ops before `end`.
   [[nodiscard]] std::vector<RankTime> times_before(OpId Parts::*end) const {
     Timeline part{timeline_.start, timeline_.end, std::vector<bool>(program_.ops.size()), 0, {}, {}};
-    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    for (size_t rank = 0; rank < ranks_.size(); ++rank)
       std::fill(part.known.begin() + program_.rank_begin[rank], part.known.begin() + ranks_[rank].*end, true);
-      if (end == &Parts::behind) part.step_s = apart_s_;
-    }
     return rank_times(program_, part);
   }
 

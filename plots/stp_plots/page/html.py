@@ -11,7 +11,7 @@ from stp_plots import words
 from stp_plots.draw import closed_forms, overlap, splits, style
 from stp_plots.judge import claims, memory, null_model
 from stp_plots.page import tables
-from stp_plots.words import Table, dictionary, items, text
+from stp_plots.words import Table, dictionary, items, number, text
 
 TEMPLATES = Path(__file__).resolve().parent
 ALONE = "not testable here"  # what a record says of an experiment that nothing is published for
@@ -124,7 +124,8 @@ def _description(experiment):
     clusters = dict.fromkeys(text(data["cluster"]) for data in experiment.rows["data"] if data.get("cluster") is not None)
     if clusters:
         description += f"{'Cluster' if len(clusters) == 1 else 'Clusters'}: {', '.join(clusters)}. "
-    if gaps := [row["step_time_s"] / row["lower_bound_s"] - 1 for row in experiment.rows["data"] if row.get("lower_bound_s")]:
+    both = ((number(row.get("step_time_s")), number(row.get("lower_bound_s"))) for row in experiment.rows["data"])
+    if gaps := [step / bound - 1 for step, bound in both if step and bound]:
         description += f"On its placement and split of layers, no schedule can gain more than {words.plain_percent(max(gaps), 1)} over a row. "
     if experiment.unit_costs:
         return description + "Costs are given by a table, not by a model of hardware: times have its unit and say nothing of a machine."
