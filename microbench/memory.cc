@@ -21,7 +21,7 @@ double traffic(std::initializer_list<Tensor> read, std::initializer_list<Tensor>
 }
 
 // Tensors of a unit pass on rank 0; those that the unit does not use are empty.
-struct Operands {
+struct MemoryOperands {
   AttentionShape shape;
   Tensor x, y, gain, rstd, gain_gradient;       // of the norm
   Tensor qkv, bias;                             // of attention
@@ -29,9 +29,9 @@ struct Operands {
   Tensor logits, maximum, sums, loss, targets;  // of the head
 };
 
-Operands operands(BenchEnv& env, const ModelConfig& model, int tokens, int tp, Unit unit) {
+MemoryOperands operands(BenchEnv& env, const ModelConfig& model, int tokens, int tp, Unit unit) {
   const DType statistics = statistics_type(env.type());
-  Operands of{{1, tokens, model.q_heads / tp, model.kv_heads / tp, model.head_dim}};
+  MemoryOperands of{{1, tokens, model.q_heads / tp, model.kv_heads / tp, model.head_dim}};
   of.x = env.make(0, tokens, model.hidden);
   of.y = env.make(0, tokens, model.hidden);
   of.gain = env.make(0, 1, model.hidden);
@@ -65,7 +65,7 @@ struct Kernel {
 };
 
 // The kernels of a unit pass on its operands, in the order of their calls.
-std::vector<Kernel> kernels_of(Unit unit, UnitPass pass, const Operands& of) {
+std::vector<Kernel> kernels_of(Unit unit, UnitPass pass, const MemoryOperands& of) {
   std::vector<Kernel> all;
   const auto add = [&](double bytes, const auto& kernel) {
     all.push_back({kernel.name, bytes, [kernel](Kernels& on, Stream& stream) { on.issue(stream, kernel); }});

@@ -1,8 +1,8 @@
 // Grouped-query attention on the tensor cores, after FlashAttention-2 (Dao, 2023): bf16 in and out,
 // float32 sums.
 //
-// A block has four warps and owns kTile rows (queries, or keys for the gradients of keys and values) of one
-// head, 16 per warp. Tiles of the other side pass through shared memory. Scores stay in registers: the
+// A block has four warps and owns kMmaTile rows (queries, or keys for the gradients of keys and values) of
+// one head, 16 per warp. Tiles of the other side pass through shared memory. Scores stay in registers: the
 // fragment of a tensor core's result is also the fragment of a left factor. Asynchronous copies fetch the
 // next tile while the tensor cores work on the current tile.
 //
@@ -23,19 +23,19 @@
 namespace stp::cuda {
 namespace {
 
-constexpr int kWarps = 4;
-constexpr int kThreads = kWarps * kWarp;
-constexpr int kRows = 16;              // rows of a fragment
-constexpr int kTile = kWarps * kRows;  // rows that a block owns
+constexpr int kMmaWarps = 4;
+constexpr int kMmaThreads = kMmaWarps * kWarp;
+constexpr int kRows = 16;                    // rows of a fragment
+constexpr int kMmaTile = kMmaWarps * kRows;  // rows that a block owns
 // Rows of the other side per step of the backward: their scores and the sums fit into registers, and two
 // stages of them fit into the shared memory of one tile.
-constexpr int kStage = kTile / 2;
+constexpr int kStage = kMmaTile / 2;
 
 constexpr float kLog2E = std::numbers::log2e_v<float>;
 
 // R rows in shared memory. A row has an odd number of 16-byte pieces, so the eight rows of a matrix that
 // load_matrices() fetches are in different banks.
-template <int D, int R = kTile>
+template <int D, int R = kMmaTile>
 struct Tile {
   static constexpr int kStride = D + 8;
   bf16 row[R][kStride];
@@ -55,9 +55,9 @@ __device__ void copy_rows(const AttentionLayout& layout, const bf16* head, int64
                           Tile<D, R>& tile) {
   constexpr int kPieces = D / 8;  // of 16 bytes, per row
 #pragma unroll
-  for (int i = 0; i < divide_up(R * kPieces, kThreads); ++i) {
-    const int piece = i * kThreads + static_cast<int>(threadIdx.x);
-    if (R * kPieces % kThreads != 0 && piece >= R * kPieces) break;
+  for (int i = 0; i < divide_up(R * kPieces, kMmaThreads); ++i) {
+    const int piece = i * kMmaThreads + static_cast<int>(threadIdx.x);
+    if (R * kPieces % kMmaThreads != 0 && piece >= R * kPieces) break;
     const int row = piece / kPieces, column = piece % kPieces * 8;
     const bool valid = first + row < layout.seq && column < layout.head_dim;
     copy_16_async(&tile.row[row][column], head + (valid ? (first + row) * stride + column : 0), valid);
@@ -170,12 +170,12 @@ struct ForwardTiles {
 };
 
 template <int D>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kMmaThreads)
     forward_kernel(AttentionLayout layout, AttentionForward<bf16> on) {
   auto& tiles = *static_cast<ForwardTiles<D>*>(dynamic_shared());
   const Lane me;
   // Blocks with the most keys come first, because the last blocks decide when the kernel ends.
-  const int first = layout.first_query + static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTile;
+  const int first = layout.first_query + static_cast<int>(gridDim.x - 1 - blockIdx.x) * kMmaTile;
   const int head = static_cast<int>(blockIdx.y);
   const int64_t sample = int64_t{blockIdx.z} * layout.seq;
   const bf16* const q = on.qkv + sample * layout.stride + head * layout.head_dim;
@@ -205,20 +205,20 @@ __global__ void __launch_bounds__(kThreads)
   }
   // The next keys are in transfer during work on this tile's weights and values, the next values during work
   // on its scores. Two stages of both would not overlap more, and would leave room for fewer blocks.
-  const int end = key_end(layout, first, kTile);
-  for (int key = 0; key < end; key += kTile) {
+  const int end = key_end(layout, first, kMmaTile);
+  for (int key = 0; key < end; key += kMmaTile) {
     wait_copies<1>();  // the keys; the values may still be in transfer
     __syncthreads();
-    Fragments<kTile> scores = {};
+    Fragments<kMmaTile> scores = {};
     multiply_transposed(scores, me, tiles.q, tiles.k);
     __syncthreads();
-    if (key + kTile < end) copy_rows(layout, k, layout.kv_stride, key + kTile, tiles.k);
+    if (key + kMmaTile < end) copy_rows(layout, k, layout.kv_stride, key + kMmaTile, tiles.k);
     commit_copies();
 
     // The tile on the diagonal masks later keys; the last tile masks keys beyond the end.
-    if (key + kTile > (layout.causal ? first : end)) {
+    if (key + kMmaTile > (layout.causal ? first : end)) {
 #pragma unroll
-      for (int n = 0; n < kTile / 8; ++n)
+      for (int n = 0; n < kMmaTile / 8; ++n)
 #pragma unroll
         for (int e = 0; e < 4; ++e)
           if (key + n * 8 + 2 * me.t + e % 2 > last_key(layout, first + me.first_row + me.g + e / 2 * 8))
@@ -228,7 +228,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int half = 0; half < 2; ++half) {
       float largest = maximum[half];
 #pragma unroll
-      for (int n = 0; n < kTile / 8; ++n)
+      for (int n = 0; n < kMmaTile / 8; ++n)
         largest = fmaxf(largest, fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
       largest = reduce_lanes<4>(largest, Maximum{});  // the four lanes of a row; the first key is seen by all
       const float shift = largest * layout.scale_log2;
@@ -236,7 +236,7 @@ __global__ void __launch_bounds__(kThreads)
       maximum[half] = largest;
       total[half] *= shrink;
 #pragma unroll
-      for (int n = 0; n < kTile / 8; ++n)
+      for (int n = 0; n < kMmaTile / 8; ++n)
 #pragma unroll
         for (int e = 2 * half; e < 2 * half + 2; ++e) {
           scores[n][e] = exp2f(scores[n][e] * layout.scale_log2 - shift);
@@ -252,7 +252,7 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();
     multiply(sums, scores, me, tiles.v);
     __syncthreads();
-    if (key + kTile < end) copy_rows(layout, v, layout.kv_stride, key + kTile, tiles.v);
+    if (key + kMmaTile < end) copy_rows(layout, v, layout.kv_stride, key + kMmaTile, tiles.v);
     commit_copies();
   }
 
@@ -278,11 +278,11 @@ struct QueryTiles {
 
 // A block owns queries, and sums over keys.
 template <int D>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kMmaThreads)
     query_gradient_kernel(AttentionLayout layout, AttentionBackward<bf16> on) {
   auto& tiles = *static_cast<QueryTiles<D>*>(dynamic_shared());
   const Lane me;
-  const int first = layout.first_query + static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTile;
+  const int first = layout.first_query + static_cast<int>(gridDim.x - 1 - blockIdx.x) * kMmaTile;
   const int head = static_cast<int>(blockIdx.y);
   const int64_t sample = int64_t{blockIdx.z} * layout.seq;
   const bf16* const k =
@@ -302,7 +302,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   Fragments<D> sums = {};
   if (!layout.causal) load_fragments<D>(layout, me, sums, 1 / layout.scale, gradient, layout.stride, first);
-  const int end = key_end(layout, first, kTile);
+  const int end = key_end(layout, first, kMmaTile);
   const auto fetch = [&](int key) {
     auto& stage = tiles.stage[key / kStage % 2];
     copy_rows(layout, k, layout.kv_stride, key, stage.k);
@@ -346,12 +346,12 @@ struct KeyTiles {
 // rows. Keys that no query attends to have zero gradients. kCausal is the layout's flag as a constant,
 // because the kernel uses all available registers.
 template <int D, bool kCausal>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kMmaThreads)
     key_value_gradient_kernel(AttentionLayout layout, AttentionBackward<bf16> on) {
   auto& tiles = *static_cast<KeyTiles<D>*>(dynamic_shared());
   const Lane me;
   layout.causal = kCausal;
-  const int first = static_cast<int>(blockIdx.x) * kTile, key_head = static_cast<int>(blockIdx.y);
+  const int first = static_cast<int>(blockIdx.x) * kMmaTile, key_head = static_cast<int>(blockIdx.y);
   const int64_t sample = int64_t{blockIdx.z} * layout.seq;
   const bf16* const rows = on.qkv + sample * layout.stride;
   const bf16* const keys = on.kv + sample * layout.kv_stride;
@@ -414,7 +414,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 LaunchShape block_shape(const AttentionShape& shape, int rows, int heads, size_t shared) {
-  return {dim3(narrow(divide_up(rows, kTile)), narrow(heads), narrow(shape.batch)), kThreads, shared};
+  return {dim3(narrow(divide_up(rows, kMmaTile)), narrow(heads), narrow(shape.batch)), kMmaThreads, shared};
 }
 
 // Calls work(Width<D>) with the smallest D that holds a head.

@@ -1,7 +1,7 @@
 // Grouped-query attention in float32 on the CUDA cores: for parity in float32, and for heads that the tensor
-// cores' kernels do not support. A block has kTile queries (or keys) of one head, and passes through the keys
-// (or queries) in tiles of a warp's width. A lane handles one of them for scores, and one column of the head
-// for sums of rows. No sum crosses blocks, so its order is fixed.
+// cores' kernels do not support. A block has kPlainTile queries (or keys) of one head, and passes through the
+// keys (or queries) in tiles of a warp's width. A lane handles one of them for scores, and one column of the
+// head for sums of rows. No sum crosses blocks, so its order is fixed.
 #include <cmath>
 
 #include "stp/cuda/kernels/attention.h"
@@ -11,11 +11,11 @@
 namespace stp::cuda {
 namespace {
 
-constexpr int kWarps = 4;
+constexpr int kPlainWarps = 4;
 constexpr int kRowsPerWarp = 4;
-constexpr int kTile = kWarps * kRowsPerWarp;  // rows that a block owns
-constexpr int kStrips = kMaxHeadDim / kWarp;  // columns of a head per lane
-constexpr int kThreads = kWarps * kWarp;
+constexpr int kPlainTile = kPlainWarps * kRowsPerWarp;  // rows that a block owns
+constexpr int kStrips = kMaxHeadDim / kWarp;            // columns of a head per lane
+constexpr int kPlainThreads = kPlainWarps * kWarp;
 
 // A tile of rows of one head in shared memory, as float32. Rows are an odd number of words apart, so lanes
 // that read one column of neighbouring rows use different banks.
@@ -34,7 +34,7 @@ size_t rows_bytes(int rows, int head_dim) {
 template <typename T>
 __device__ void load_rows(const AttentionLayout& layout, const T* from, int64_t stride, int first, int rows,
                           Rows to) {
-  for (int i = static_cast<int>(threadIdx.x); i < rows * layout.head_dim; i += kThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < rows * layout.head_dim; i += kPlainThreads) {
     const int row = i / layout.head_dim, column = i % layout.head_dim;
     to.at[row * to.stride + column] =
         first + row < layout.seq ? to_float(from[(first + row) * stride + column]) : 0.0F;
@@ -78,19 +78,19 @@ __device__ void store_strip(const Strip& strip, float factor, T* to, int head_di
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kPlainThreads)
     attention_forward_kernel(AttentionLayout layout, AttentionForward<T> on) {
   const int d = layout.head_dim, lane = static_cast<int>(threadIdx.x) % kWarp;
   const int own = static_cast<int>(threadIdx.x) / kWarp * kRowsPerWarp;  // first row of this warp in the tile
-  const int first = layout.first_query + static_cast<int>(blockIdx.x) * kTile;
+  const int first = layout.first_query + static_cast<int>(blockIdx.x) * kPlainTile;
   const int head = static_cast<int>(blockIdx.y);
   const int64_t sample = int64_t{blockIdx.z} * layout.seq;
   const T* const keys = on.kv + sample * layout.kv_stride + head / layout.group * d;
   T* const out = on.out + sample * layout.out_stride + head * d;
   float* const log_sum_exp = on.log_sum_exp + sample * layout.q_heads + head;
   const Rows q{static_cast<float*>(dynamic_shared()), odd(d)};
-  const Rows k{q.at + kTile * q.stride, q.stride}, v{k.at + kWarp * k.stride, k.stride};
-  load_rows(layout, on.qkv + sample * layout.stride + head * d, layout.stride, first, kTile, q);
+  const Rows k{q.at + kPlainTile * q.stride, q.stride}, v{k.at + kWarp * k.stride, k.stride};
+  load_rows(layout, on.qkv + sample * layout.stride + head * d, layout.stride, first, kPlainTile, q);
 
   float maximum[kRowsPerWarp], sum[kRowsPerWarp];
   Strip result[kRowsPerWarp] = {};
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kThreads)
     sum[r] = merge ? 1.0F : 0.0F;
     if (merge) load_strip(result[r], 1.0F, out + query * layout.out_stride, d);
   }
-  const int end = key_end(layout, first, kTile);
+  const int end = key_end(layout, first, kPlainTile);
   for (int key = 0; key < end; key += kWarp) {
     __syncthreads();  // all threads have finished the previous tiles
     load_rows(layout, keys + layout.k_column, layout.kv_stride, key, kWarp, k);
@@ -135,20 +135,20 @@ __global__ void __launch_bounds__(kThreads)
 
 // A block owns queries, and sums over keys.
 template <typename T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kPlainThreads)
     query_gradient_kernel(AttentionLayout layout, AttentionBackward<T> on) {
   const int d = layout.head_dim, lane = static_cast<int>(threadIdx.x) % kWarp;
   const int own = static_cast<int>(threadIdx.x) / kWarp * kRowsPerWarp;
-  const int first = layout.first_query + static_cast<int>(blockIdx.x) * kTile;
+  const int first = layout.first_query + static_cast<int>(blockIdx.x) * kPlainTile;
   const int head = static_cast<int>(blockIdx.y);
   const int64_t sample = int64_t{blockIdx.z} * layout.seq;
   const T* const keys = on.kv + sample * layout.kv_stride + head / layout.group * d;
   T* const gradients = on.qkv_gradient + sample * layout.stride + head * d;
-  const Rows q{static_cast<float*>(dynamic_shared()), odd(d)}, g{q.at + kTile * q.stride, q.stride};
-  const Rows k{g.at + kTile * g.stride, g.stride}, v{k.at + kWarp * k.stride, k.stride};
-  load_rows(layout, on.qkv + sample * layout.stride + head * d, layout.stride, first, kTile, q);
-  load_rows(layout, on.out_gradient + sample * layout.out_stride + head * d, layout.out_stride, first, kTile,
-            g);
+  const Rows q{static_cast<float*>(dynamic_shared()), odd(d)}, g{q.at + kPlainTile * q.stride, q.stride};
+  const Rows k{g.at + kPlainTile * g.stride, g.stride}, v{k.at + kWarp * k.stride, k.stride};
+  load_rows(layout, on.qkv + sample * layout.stride + head * d, layout.stride, first, kPlainTile, q);
+  load_rows(layout, on.out_gradient + sample * layout.out_stride + head * d, layout.out_stride, first,
+            kPlainTile, g);
 
   float shift[kRowsPerWarp], mean[kRowsPerWarp];
   Strip result[kRowsPerWarp] = {};
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(kThreads)
     mean[r] = on.delta[(sample + query) * layout.q_heads + head];
     if (!layout.causal) load_strip(result[r], 1 / layout.scale, gradients + query * layout.stride, d);
   }
-  const int end = key_end(layout, first, kTile);
+  const int end = key_end(layout, first, kPlainTile);
   for (int key = 0; key < end; key += kWarp) {
     __syncthreads();
     load_rows(layout, keys + layout.k_column, layout.kv_stride, key, kWarp, k);
@@ -186,19 +186,19 @@ __global__ void __launch_bounds__(kThreads)
 // A block owns keys, and sums over the queries of all heads of the group. Keys that no query attends to have
 // zero gradients.
 template <typename T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kPlainThreads)
     key_value_gradient_kernel(AttentionLayout layout, AttentionBackward<T> on) {
   const int d = layout.head_dim, lane = static_cast<int>(threadIdx.x) % kWarp;
   const int own = static_cast<int>(threadIdx.x) / kWarp * kRowsPerWarp;
-  const int first = static_cast<int>(blockIdx.x) * kTile, key_head = static_cast<int>(blockIdx.y);
+  const int first = static_cast<int>(blockIdx.x) * kPlainTile, key_head = static_cast<int>(blockIdx.y);
   const int64_t sample = int64_t{blockIdx.z} * layout.seq;
   const T* const rows = on.qkv + sample * layout.stride;
   const T* const keys = on.kv + sample * layout.kv_stride;
   const int k_column = layout.k_column + key_head * d, v_column = layout.v_column + key_head * d;
-  const Rows k{static_cast<float*>(dynamic_shared()), odd(d)}, v{k.at + kTile * k.stride, k.stride};
-  const Rows q{v.at + kTile * v.stride, v.stride}, g{q.at + kWarp * q.stride, q.stride};
-  load_rows(layout, keys + k_column, layout.kv_stride, first, kTile, k);
-  load_rows(layout, keys + v_column, layout.kv_stride, first, kTile, v);
+  const Rows k{static_cast<float*>(dynamic_shared()), odd(d)}, v{k.at + kPlainTile * k.stride, k.stride};
+  const Rows q{v.at + kPlainTile * v.stride, v.stride}, g{q.at + kWarp * q.stride, q.stride};
+  load_rows(layout, keys + k_column, layout.kv_stride, first, kPlainTile, k);
+  load_rows(layout, keys + v_column, layout.kv_stride, first, kPlainTile, v);
 
   Strip k_result[kRowsPerWarp] = {}, v_result[kRowsPerWarp] = {};
   const int begin = layout.causal ? first / kWarp * kWarp : layout.first_query;
@@ -241,12 +241,12 @@ template <int N>
 inline constexpr int kDeltaLanes = N == 1 ? kWarp : 128 / N;
 
 template <int N, typename T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kPlainThreads)
     attention_delta_kernel(int64_t pairs, int head_dim, const T* out, const T* out_gradient, float* delta) {
   constexpr int kLanes = kDeltaLanes<N>, kHeads = kWarp / kLanes;  // of a warp
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  const int64_t me = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kLanes;
-  const int64_t all = int64_t{gridDim.x} * (kThreads / kLanes);
+  const int64_t me = (int64_t{blockIdx.x} * kPlainThreads + threadIdx.x) / kLanes;
+  const int64_t all = int64_t{gridDim.x} * (kPlainThreads / kLanes);
   // All lanes of a warp take the same turns, because they exchange sums.
   for (int64_t pair = me; pair - me % kHeads < pairs; pair += all) {
     float sum = 0;
@@ -265,7 +265,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Copies batch × rows × columns to batch × columns × rows.
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kPlainThreads)
     transpose_kernel(int64_t count, int rows, int columns, const float* from, float* to) {
   for_each_pack<1>(count, [&](auto, int64_t i) {
     const int64_t row = i / columns % rows, sample = i / columns / rows;
@@ -280,10 +280,10 @@ void transpose(Stream& stream, int64_t batch, int64_t rows, int64_t columns, con
         static_cast<int>(columns), from, to);
 }
 
-// Blocks of kTile of the `rows` of a sample × heads × samples; the tiles that a block holds take `tile_rows`
-// rows in all.
+// Blocks of kPlainTile of the `rows` of a sample × heads × samples; the tiles that a block holds take
+// `tile_rows` rows in all.
 LaunchShape attention_shape(const AttentionShape& shape, int rows, int heads, int tile_rows) {
-  return {dim3(narrow(divide_up(rows, kTile)), narrow(heads), narrow(shape.batch)), kThreads,
+  return {dim3(narrow(divide_up(rows, kPlainTile)), narrow(heads), narrow(shape.batch)), kPlainThreads,
           rows_bytes(tile_rows, shape.head_dim)};
 }
 
@@ -294,7 +294,8 @@ void attention_plain_forward(Stream& stream, const AttentionShape& shape, const 
                              const AttentionForward<T>& on) {
   if (shape.tokens() == 0) return;
   start(stream, attention_forward_kernel<T>,
-        attention_shape(shape, shape.seq - layout.first_query, shape.q_heads, kTile + 2 * kWarp), layout, on);
+        attention_shape(shape, shape.seq - layout.first_query, shape.q_heads, kPlainTile + 2 * kWarp), layout,
+        on);
 }
 
 template <typename T>
@@ -304,8 +305,9 @@ void attention_delta(Stream& stream, const AttentionShape& shape, const T* out, 
   if (pairs == 0) return;
   by_width<T>(shape.head_dim, [&](auto width) {
     const auto kernel = attention_delta_kernel<width, T>;
-    const int64_t wanted = divide_up<int64_t>(pairs * kDeltaLanes<width>, kThreads);
-    start(stream, kernel, LaunchShape{narrow(std::min(wanted, resident(kernel, kThreads))), kThreads}, pairs,
+    const int64_t wanted = divide_up<int64_t>(pairs * kDeltaLanes<width>, kPlainThreads);
+    start(stream, kernel,
+          LaunchShape{narrow(std::min(wanted, resident(kernel, kPlainThreads))), kPlainThreads}, pairs,
           shape.head_dim, out, out_gradient, delta);
   });
 }
@@ -314,7 +316,7 @@ template <typename T>
 void attention_plain_backward(Stream& stream, const AttentionShape& shape, const AttentionLayout& layout,
                               const AttentionBackward<T>& on) {
   if (shape.tokens() == 0) return;
-  constexpr int kRows = 2 * (kTile + kWarp);
+  constexpr int kRows = 2 * (kPlainTile + kWarp);
   start(stream, query_gradient_kernel<T>,
         attention_shape(shape, shape.seq - layout.first_query, shape.q_heads, kRows), layout, on);
   start(stream, key_value_gradient_kernel<T>, attention_shape(shape, shape.seq, shape.kv_heads, kRows),

@@ -8,10 +8,10 @@
 namespace stp::cuda {
 namespace {
 
-constexpr int kThreads = 512;
+constexpr int kLossThreads = 512;
 
 template <typename T, int N>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kLossThreads)
     row_maximum_kernel(int64_t rows, int columns, const T* logits, float* maximum) {
   const int first = static_cast<int>(threadIdx.x) * N, step = static_cast<int>(blockDim.x) * N;
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename T, int N>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kLossThreads)
     exponential_sums_kernel(int64_t rows, int columns, const T* logits, const float* maximum,
                             const int32_t* targets, int64_t first_entry, float* sums) {
   const int first = static_cast<int>(threadIdx.x) * N, step = static_cast<int>(blockDim.x) * N;
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename T, int N>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kLossThreads)
     logits_gradient_kernel(int64_t rows, int columns, const float* maximum, const float* sums,
                            const int32_t* targets, int64_t first_entry, float factor, T* logits) {
   const int first = static_cast<int>(threadIdx.x) * N, step = static_cast<int>(blockDim.x) * N;
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kLossThreads)
     rescale_rows_kernel(int64_t rows, int width, int columns, const float* own, const float* maximum,
                         const float* sums, float factor, T* x) {
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // One block: the order of the sum is the same in every run.
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kLossThreads)
     add_loss_kernel(int64_t rows, const float* maximum, const float* sums, double factor, float* loss) {
   double total = 0;
   for (int64_t row = threadIdx.x; row < rows; row += blockDim.x)
@@ -102,7 +102,7 @@ void CudaKernels::run(Stream& stream, const kernel::RowMaximum& k) {
     if (k.logits.rows == 0) return;
     by_width<T>(k.logits.columns, [&](auto width) {
       const auto kernel = row_maximum_kernel<T, width>;
-      start(stream, kernel, row_shape(kernel, k.logits.rows, k.logits.columns / width, kThreads),
+      start(stream, kernel, row_shape(kernel, k.logits.rows, k.logits.columns / width, kLossThreads),
             k.logits.rows, static_cast<int>(k.logits.columns), data<T>(k.logits), data<float>(k.maximum));
     });
   });
@@ -114,7 +114,7 @@ void CudaKernels::run(Stream& stream, const kernel::ExponentialSums& k) {
     if (k.logits.rows == 0) return;
     by_width<T>(k.logits.columns, [&](auto width) {
       const auto kernel = exponential_sums_kernel<T, width>;
-      start(stream, kernel, row_shape(kernel, k.logits.rows, k.logits.columns / width, kThreads),
+      start(stream, kernel, row_shape(kernel, k.logits.rows, k.logits.columns / width, kLossThreads),
             k.logits.rows, static_cast<int>(k.logits.columns), data<T>(k.logits), data<float>(k.maximum),
             data<int32_t>(k.targets), k.first, data<float>(k.sums));
     });
@@ -126,7 +126,7 @@ void CudaKernels::run(Stream& stream, const kernel::RescaleRows& k) {
   with_type(k, [&]<typename T>(T) {
     if (k.x.rows == 0) return;
     const auto kernel = rescale_rows_kernel<T>;
-    start(stream, kernel, row_shape(kernel, k.x.rows, k.columns, kThreads), k.x.rows,
+    start(stream, kernel, row_shape(kernel, k.x.rows, k.columns, kLossThreads), k.x.rows,
           static_cast<int>(k.x.columns), static_cast<int>(k.columns), data<float>(k.own),
           data<float>(k.maximum), data<float>(k.sums), static_cast<float>(k.factor), data<T>(k.x));
   });
@@ -137,11 +137,11 @@ void CudaKernels::run(Stream& stream, const kernel::CrossEntropy& k) {
   with_type(k, [&]<typename T>(T) {
     if (k.logits.rows == 0) return;
     if (k.loss)
-      start(stream, add_loss_kernel, LaunchShape{1, kThreads}, k.logits.rows, data<float>(k.maximum),
+      start(stream, add_loss_kernel, LaunchShape{1, kLossThreads}, k.logits.rows, data<float>(k.maximum),
             data<float>(k.sums), k.factor, data<float>(k.loss));
     by_width<T>(k.logits.columns, [&](auto width) {
       const auto kernel = logits_gradient_kernel<T, width>;
-      start(stream, kernel, row_shape(kernel, k.logits.rows, k.logits.columns / width, kThreads),
+      start(stream, kernel, row_shape(kernel, k.logits.rows, k.logits.columns / width, kLossThreads),
             k.logits.rows, static_cast<int>(k.logits.columns), data<float>(k.maximum), data<float>(k.sums),
             data<int32_t>(k.targets), k.first, static_cast<float>(k.factor), data<T>(k.logits));
     });

@@ -5,7 +5,7 @@
 namespace stp::cuda {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kEmbeddingThreads = 256;
 
 template <typename T, int N>
 __global__ void embedding_forward_kernel(int64_t rows, int columns, const int32_t* tokens, const T* table,
@@ -19,33 +19,33 @@ __global__ void embedding_forward_kernel(int64_t rows, int columns, const int32_
   }
 }
 
-// One block (per kThreads · N columns) makes the sum for an entry, in the order of the tokens: the block of
-// the first token that names the entry. The other blocks find that they are not first and end. The search
-// through the tokens costs at most rows² comparisons, but no sort and no memory.
+// One block (per kEmbeddingThreads · N columns) makes the sum for an entry, in the order of the tokens: the
+// block of the first token that names the entry. The other blocks find that they are not first and end. The
+// search through the tokens costs at most rows² comparisons, but no sort and no memory.
 template <typename T, int N>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kEmbeddingThreads)
     embedding_backward_kernel(int rows, int columns, const int32_t* tokens, const T* gradient, int64_t first,
                               int64_t entries, float* table_gradient) {
-  __shared__ int found[kThreads];            // tokens of one turn that name the entry, in order
-  __shared__ int of_warp[kThreads / kWarp];  // how many of them each warp has
+  __shared__ int found[kEmbeddingThreads];            // tokens of one turn that name the entry, in order
+  __shared__ int of_warp[kEmbeddingThreads / kWarp];  // how many of them each warp has
   const int me = static_cast<int>(threadIdx.x), lane = me % kWarp, warp = me / kWarp;
-  const int column = (static_cast<int>(blockIdx.x) * kThreads + me) * N;
+  const int column = (static_cast<int>(blockIdx.x) * kEmbeddingThreads + me) * N;
   for (int row = static_cast<int>(blockIdx.y); row < rows; row += static_cast<int>(gridDim.y)) {
     const int32_t token = tokens[row];
     const int64_t entry = token - first;
     if (entry < 0 || entry >= entries) continue;
     bool earlier = false;
-    for (int j = me; j < row && !earlier; j += kThreads) earlier = tokens[j] == token;
+    for (int j = me; j < row && !earlier; j += kEmbeddingThreads) earlier = tokens[j] == token;
     if (__syncthreads_or(earlier ? 1 : 0) != 0) continue;
     Values<N> sum{};
-    for (int begin = row; begin < rows; begin += kThreads) {
+    for (int begin = row; begin < rows; begin += kEmbeddingThreads) {
       const int j = begin + me;
       const bool same = j < rows && tokens[j] == token;
       const unsigned lanes = __ballot_sync(kAllLanes, same);
       if (lane == 0) of_warp[warp] = __popc(lanes);
       __syncthreads();
       int before = 0, count = 0;
-      for (int w = 0; w < kThreads / kWarp; ++w) {
+      for (int w = 0; w < kEmbeddingThreads / kWarp; ++w) {
         if (w < warp) before += of_warp[w];
         count += of_warp[w];
       }
@@ -91,9 +91,9 @@ void CudaKernels::run(Stream& stream, const kernel::EmbeddingBackward& k) {
     if (g.elements() == 0) return;
     by_width<T>(g.columns, [&](auto width) {
       // One block per token, as far as the grid allows. Most of them end at once.
-      const LaunchShape shape{dim3(narrow(divide_up<int64_t>(g.columns, kThreads * width)),
+      const LaunchShape shape{dim3(narrow(divide_up<int64_t>(g.columns, kEmbeddingThreads * width)),
                                    narrow(std::min<int64_t>(g.rows, 65535))),
-                              kThreads};
+                              kEmbeddingThreads};
       start(stream, embedding_backward_kernel<T, width>, shape, static_cast<int>(g.rows),
             static_cast<int>(g.columns), data<int32_t>(k.tokens), data<T>(g), k.first, k.table_gradient.rows,
             data<float>(k.table_gradient));

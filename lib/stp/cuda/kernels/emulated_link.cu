@@ -9,7 +9,7 @@
 namespace stp::cuda {
 namespace {
 
-constexpr int kThreads = 512;
+constexpr int kLinkThreads = 512;
 /// Shared memory of a block of NCCL's kernels on sm_80 and sm_90 (its src/include/device.h): 16 bytes for
 /// each lane of a warp and of 8 loads, and one more, for each of 20 warps. An emulated call therefore leaves
 /// a GEMM's blocks as little as a real call.
@@ -109,7 +109,8 @@ __device__ void move_piece(const EmulatedMove& move, unsigned char* buffer, int6
   }
 }
 
-__global__ void __launch_bounds__(kThreads) emulated_link_kernel(const __grid_constant__ EmulatedMove move) {
+__global__ void __launch_bounds__(kLinkThreads)
+    emulated_link_kernel(const __grid_constant__ EmulatedMove move) {
   __shared__ uint64_t began;
   if (threadIdx.x == 0) began = nanoseconds();
   __syncthreads();
@@ -135,7 +136,7 @@ size_t link_buffer_bytes(const LinkEmulation& link) {
 
 void emulate_link(Stream& stream, const EmulatedMove& move) {
   const size_t shared = std::min(kNcclShared, shared_limit(address_of(emulated_link_kernel)));
-  start(stream, emulated_link_kernel, {narrow(move.link.ctas), kThreads, shared}, move);
+  start(stream, emulated_link_kernel, {narrow(move.link.ctas), kLinkThreads, shared}, move);
 }
 
 }  // namespace stp::cuda

@@ -7,11 +7,12 @@
 namespace stp::cuda {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kOptimizerThreads = 256;
 constexpr unsigned kMostPartialSums = 1024;
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads) square_sums_kernel(int64_t count, const T* x, double* of_block) {
+__global__ void __launch_bounds__(kOptimizerThreads)
+    square_sums_kernel(int64_t count, const T* x, double* of_block) {
   double sum = 0;
   for_each_pack<kPack<T>>(count, [&](auto width, int64_t i) {
     const Values<width> v = load<width>(x + i);
@@ -22,10 +23,10 @@ __global__ void __launch_bounds__(kThreads) square_sums_kernel(int64_t count, co
   if (threadIdx.x == 0) of_block[blockIdx.x] = sum;
 }
 
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kOptimizerThreads)
     add_square_sums_kernel(int blocks, const double* of_block, double factor, double* total) {
   double sum = 0;
-  for (int i = static_cast<int>(threadIdx.x); i < blocks; i += kThreads) sum += of_block[i];
+  for (int i = static_cast<int>(threadIdx.x); i < blocks; i += kOptimizerThreads) sum += of_block[i];
   sum = reduce_block(sum, Sum{}, 0.0);
   if (threadIdx.x == 0) *total += factor * sum;
 }
@@ -39,7 +40,7 @@ struct Step {
 };
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kOptimizerThreads)
     adamw_kernel(int64_t count, Step step, double max_norm, const double* total, const float* gradient,
                  float* first_moment, float* second_moment, float* master, T* weight) {
   float clip = 1;
@@ -75,7 +76,7 @@ void CudaKernels::run(Stream& stream, const kernel::AddSumOfSquares& k) {
     LaunchShape shape = flat_shape(kernel, divide_up<int64_t>(count, kPack<T>));
     shape.blocks.x = std::min(shape.blocks.x, kMostPartialSums);
     start(stream, kernel, shape, count, data<T>(k.x), of_block);
-    start(stream, add_square_sums_kernel, LaunchShape{1, kThreads}, static_cast<int>(shape.blocks.x),
+    start(stream, add_square_sums_kernel, LaunchShape{1, kOptimizerThreads}, static_cast<int>(shape.blocks.x),
           of_block, k.factor, data<double>(k.total));
   });
 }

@@ -9,7 +9,7 @@
 namespace stp::cuda {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kRopeThreads = 256;
 
 // theta^(−2i/d) / 2π: the rotation of pair i from one position to the next, in full turns.
 struct TurnsPerPosition {
@@ -29,7 +29,7 @@ struct Positions {
 // The block first computes the sines of its row's position, which all heads share. The angle is reduced to
 // one turn in float64, so that late positions are as exact as early ones.
 template <typename T, int N>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kRopeThreads)
     rotate_kernel(int64_t rows, Positions positions, int rotated_heads, int heads, int head_columns, int half,
                   const __grid_constant__ TurnsPerPosition turns, float direction, const T* bias, T* qkv) {
   auto* const cosine = static_cast<float*>(dynamic_shared());
@@ -96,7 +96,7 @@ void rotate(Stream& stream, const AttentionShape& shape, double theta, float dir
   by_width<T>(std::gcd(half, shape.head_dim), [&](auto width) {
     const auto kernel = rotate_kernel<T, width>;
     start(stream, kernel,
-          row_shape(kernel, shape.tokens(), int64_t{rotated} * (half / width), kThreads, shared),
+          row_shape(kernel, shape.tokens(), int64_t{rotated} * (half / width), kRopeThreads, shared),
           shape.tokens(), Positions{shape.seq, shape.cp, shape.cp_index}, rotated, rotated + shape.kv_heads,
           shape.head_dim, half, turns, direction, data<T>(bias), data<T>(qkv));
   });
