@@ -112,7 +112,8 @@ CopyRequest copy_costs(const Experiment& experiment, const Placement& placement,
   return request;
 }
 
-constexpr double kOpsOfSplits = 2e7;  // of all simulations of splits together: one or two seconds
+constexpr double kOpsOfSplits =
+    2e7;  // of all simulations of splits together, if each were of the whole schedule
 
 // Layers from the balancer, which gets the schedule's placement and, from its order, the activations of each
 // rank; then from simulations of nearby splits.
@@ -153,10 +154,9 @@ std::vector<int> balanced_layers(const Schedule& schedule, const Experiment& exp
       factors.empty() ? schedule.microbatches : std::accumulate(factors.begin(), factors.end(), 0.0);
   const auto step_seconds = [&](const std::vector<int>& layers) {
     check_interrupted();
-    const Program program = lower(schedule, layers, lowering);
-    return timeline_of(program, op_seconds(program, cost_table_of(experiment, program)),
-                       contention_of(experiment))
-        .step_s;
+    return simulated_totals(schedule, experiment,
+                            [&](const Schedule& of) { return lower(of, layers, lowering); })
+        .timeline.step_s;
   };
   const auto ops = static_cast<double>(lower(schedule, *split, lowering).ops.size());
   return fastest_nearby(*split, costs, placement, first, fits, microbatches, step_seconds,

@@ -79,8 +79,14 @@ SimulatedRun run_simulated(Program program, const Experiment& experiment) {
   return run;
 }
 
-Result simulated_result(const Schedule& schedule, const std::vector<int>& layers,
-                        const Experiment& experiment) {
+SimulatedTotals simulated_totals(const Schedule& schedule, const Experiment& experiment,
+                                 const std::function<Program(const Schedule&)>& lowered) {
+  const auto simulated = [&](Program program) {
+    CostTable table = cost_table_of(experiment, program);
+    std::vector<double> seconds = op_seconds(program, table);
+    Timeline timeline = timeline_of(program, seconds, contention_of(experiment));
+    return SimulatedTotals{std::move(program), std::move(table), std::move(seconds), std::move(timeline)};
+  };
   const Strategy& strategy = experiment.strategy;
   const bool repeats =
       experiment.microbatch_costs.empty() && strategy.offload_chunks == 0 && !strategy.post_validation;
@@ -88,16 +94,18 @@ Result simulated_result(const Schedule& schedule, const std::vector<int>& layers
   for (int first = strategy.pp; repeats && 4 * first <= schedule.microbatches; first *= 2) {
     const auto shortened = shorten(schedule, first);
     if (!shortened) continue;
-    const Program program =
-        lower(shortened->schedule, layers, lowering_for(experiment, shortened->schedule, layers));
-    const CostTable table = cost_table_of(experiment, program);
-    const std::vector<double> seconds = op_seconds(program, table);
-    Timeline timeline = timeline_of(program, seconds, contention_of(experiment));
-    if (add_repetitions(program, seconds, *shortened, timeline))
-      return result_of(experiment, program, table, seconds, timeline);
+    SimulatedTotals totals = simulated(lowered(shortened->schedule));
+    if (add_repetitions(totals.program, totals.seconds, *shortened, totals.timeline)) return totals;
   }
-  return run_simulated(lower(schedule, layers, lowering_for(experiment, schedule, layers)), experiment)
-      .result;
+  return simulated(lowered(schedule));
+}
+
+Result simulated_result(const Schedule& schedule, const std::vector<int>& layers,
+                        const Experiment& experiment) {
+  const SimulatedTotals totals = simulated_totals(schedule, experiment, [&](const Schedule& of) {
+    return lower(of, layers, lowering_for(experiment, of, layers));
+  });
+  return result_of(experiment, totals.program, totals.table, totals.seconds, totals.timeline);
 }
 
 }  // namespace stp

@@ -3,6 +3,7 @@
     cli_tune.py STP_BINARY [unittest arguments]
 """
 
+import os
 import re
 import signal
 import subprocess
@@ -35,10 +36,10 @@ def with_flags(words, more):
 
 
 class Tune(CommandLine):
-    def tuned(self, *words):
-        """tune.json, and its folder."""
+    def tuned(self, *words, python="true"):
+        """tune.json, and its folder, without a plot: half of the time would be Python's."""
         folder = self.folder / f"out{len(list(self.folder.iterdir()))}"
-        self.succeed("tune", *words, "--out", str(folder))
+        self.succeed("tune", *words, "--out", str(folder), variables={"STP_PYTHON": python} if python else {})
         return read_json(folder / "tune.json"), folder
 
     def test_pruning_loses_nothing(self):
@@ -56,7 +57,9 @@ class Tune(CommandLine):
                 self.assertEqual(counts["configurations"], sum(parts) + sum(counts["refused"].values()))
 
     def test_files_of_the_choice(self):
-        record, folder = self.tuned(*SMALL, *CASES[1])
+        record, folder = self.tuned(*SMALL, *CASES[1], python=None)
+        if os.environ.get("STP_PYTHON"):
+            self.assertTrue((folder / "tune.png").stat().st_size)
         jsonschema.validate(record, read_json(ROOT / "results/schema/tune.schema.json"))
         best = record["best"][0]
         (row,) = self.results(read_json(folder / "choice.json"))

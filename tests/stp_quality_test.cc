@@ -35,14 +35,14 @@ class StpQuality : public testing::TestWithParam<int> {
 
 TEST_P(StpQuality, IsNoSlowerThanZbVFromAFewMoreMicrobatchesThanRanks) {
   // Nearer to p the first backwards begin after all forwards, and braids cost time.
-  for (int m = p + 1 + p / 8; m < 3 * p - 1; m += kStride)
+  for (const int m : sample_of(p + 1 + p / 8, 3 * p - 1))
     for (const double all_reduce : kAllReduces)
       EXPECT_LE(step_time(make("stp", p, m), all_reduce), zb_v_time(p, m, all_reduce) + kEpsilon)
           << "m=" << m;
 }
 
 TEST_P(StpQuality, IsNearZbVWithFewerMicrobatches) {
-  for (int m = 1; m < p + 1 + p / 8; m += kStride)
+  for (const int m : sample_of(1, p + 1 + p / 8))
     for (const double all_reduce : kAllReduces)
       EXPECT_LE(step_time(make("stp", p, m), all_reduce), 1.12 * zb_v_time(p, m, all_reduce)) << "m=" << m;
 }
@@ -56,7 +56,7 @@ TEST_P(StpQuality, IsNoSlowerThan1f1bI) {
 }
 
 TEST_P(StpQuality, IsNoSlowerThanZbVWithAtomicBlocksFromTwiceAsManyMicrobatches) {
-  for (int m = 2 * p; m < 3 * p - 1; m += kStride)
+  for (const int m : sample_of(2 * p, 3 * p - 1))
     for (const double all_reduce : kAllReduces)
       EXPECT_LE(step_time(make("stp", p, m), all_reduce, Release::block),
                 zb_v_time(p, m, all_reduce) + kEpsilon)
@@ -64,7 +64,7 @@ TEST_P(StpQuality, IsNoSlowerThanZbVWithAtomicBlocksFromTwiceAsManyMicrobatches)
 }
 
 TEST_P(StpQuality, WithLittleMemoryIsNoSlowerThanZbVFromTwiceAsManyMicrobatches) {
-  for (int m = 2 * p; m <= 5 * p; m += kStride)
+  for (const int m : sample_of(2 * p, 5 * p + 1))
     for (const double all_reduce : kAllReduces)
       EXPECT_LE(step_time(make("stp-memory", p, m), all_reduce), zb_v_time(p, m, all_reduce) + kEpsilon)
           << "m=" << m;

@@ -7,6 +7,7 @@
 #include "stp/cuda/cuda_device.h"
 #include "stp/cuda/kernels/cuda_kernels.h"
 #ifdef STP_KERNELS_ON_HOST
+#include "support/effort.h"
 #include "support/simt.h"
 #endif
 
@@ -31,7 +32,7 @@ class CudaMachine : public Machine {
   }
   RunGuard& guard() override { return run_.guard; }
 #ifdef STP_KERNELS_ON_HOST
-  [[nodiscard]] int orders() const override { return 3; }
+  [[nodiscard]] int orders() const override { return kStride > 1 ? 1 : 3; }
   void choose_order(int order) override { simt::order = static_cast<simt::Order>(order); }
   [[nodiscard]] bool large() const override { return false; }
 #else

@@ -11,6 +11,7 @@ import argparse
 import collections
 import json
 import math
+import os
 import random
 import shutil
 import subprocess
@@ -343,7 +344,8 @@ def check_case(options, number, generator, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("binary", metavar="STP_BINARY")
-    parser.add_argument("--cases", type=int, default=300, metavar="N", help="scenarios to try (default %(default)s)")
+    parser.add_argument("--cases", type=int, default=300 if os.environ.get("STP_EFFORT") == "whole" else 100, metavar="N",
+                        help="scenarios to try (default 100, and 300 with STP_EFFORT=whole in the environment)")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="the same seed gives the same scenarios")
     parser.add_argument("--named-only", action="store_true", help="only orders of generators, no random ones")
     options = parser.parse_args()

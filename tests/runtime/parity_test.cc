@@ -63,7 +63,7 @@ TEST(Parity, AdjacentInputAndWeightGradientsAsOne) {
 // Those of stp search, which finds any kind of block.
 TEST(Parity, SearchedOrders) {
   std::mt19937 random(1302);
-  for (int i = 0; i < 200; i += kStride) {
+  for (const int i : sample_of(0, 200)) {
     const Schedule schedule = searched_schedule(random);
     expect_step_of(schedule, {"search", 1 + i % 2, 1, schedule.pp(), schedule.microbatches}, DType::f64,
                    {BackwardOrder::suite, kReleases[i % std::size(kReleases)]});

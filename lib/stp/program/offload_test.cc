@@ -11,6 +11,7 @@
 
 #include "stp/program/issue_order.h"
 #include "stp/program/lower.h"
+#include "support/effort.h"
 #include "support/programs.h"
 
 namespace stp {
@@ -133,10 +134,12 @@ Program offloading(int pp, int m, Lowering lowering = {}) {
 
 TEST(Offload, IsSynchronisedInEveryOrder) {
   int copies = 0;
+  Sample sampled;
   for (const Release release : kReleases)
     for (const bool sequence_parallel : {false, true})
       for (const Recompute& recompute : {Recompute{}, Recompute{.layer = true}, Recompute{.core = true}})
         for (const int cp : {1, 2}) {
+          if (!sampled()) continue;
           Lowering lowering{
               .release = release,
               .optimizer = true,

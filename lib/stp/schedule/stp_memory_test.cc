@@ -19,7 +19,7 @@ class StpMemory : public testing::TestWithParam<int> {
 };
 
 TEST_P(StpMemory, IsValidAndHoldsTwoMoreThanZbVForAnyNumberOfMicrobatches) {
-  for (int m = 1; m <= 64; m += kStride) {
+  for (const int m : sample_of(1, 65)) {
     SCOPED_TRACE("m=" + std::to_string(m));
     const Schedule schedule = make(m);
     EXPECT_EQ(schedule.name, "stp-memory");
@@ -31,7 +31,7 @@ TEST_P(StpMemory, IsValidAndHoldsTwoMoreThanZbVForAnyNumberOfMicrobatches) {
 
 // 2p + 1 between blocks and one more inside a braid, STP 3p + 1 (freed at I) to 4p − 1 (held until W).
 TEST_P(StpMemory, HoldsFewerThanStpOnEveryRank) {
-  for (int m = 2 * p; m <= 5 * p; m += kStride) {
+  for (const int m : sample_of(2 * p, 5 * p + 1)) {
     SCOPED_TRACE("m=" + std::to_string(m));
     EXPECT_THAT(peak_activations(make(m)), testing::Each(2 * p + 2));
     EXPECT_THAT(peak_activations(make(m), true), testing::Each(2 * p + 2));
@@ -46,7 +46,7 @@ TEST_P(StpMemory, HoldsFewerThanStpOnEveryRank) {
 
 // The warm-up's forwards, the first half of its I, and the I deferred in the cool-down, where a rank waits.
 TEST_P(StpMemory, ExposesAsManyAllReducesForAnyNumberOfMicrobatches) {
-  for (int m = 2 * p; m <= 5 * p; m += kStride) {
+  for (const int m : sample_of(2 * p, 5 * p + 1)) {
     const Schedule schedule = make(m);
     for (int r = 0; r < p; ++r) {
       const int ahead = r >= p - 2 ? 1 : 0, cool_down = r > 0 ? p - 1 : 0;
@@ -58,7 +58,7 @@ TEST_P(StpMemory, ExposesAsManyAllReducesForAnyNumberOfMicrobatches) {
 
 // In ZB-V all 4m a rank are exposed; in 1F1B-I, which runs multiples of p only, those of its 2m forwards.
 TEST_P(StpMemory, ExposesFewerAllReducesThanZbVAnd1f1bI) {
-  for (int m = p <= 2 ? p + 1 : p; m <= 5 * p; m += kStride) {
+  for (const int m : sample_of(p <= 2 ? p + 1 : p, 5 * p + 1)) {
     const Schedule schedule = make(m);
     const int count = on_all_ranks(schedule, [](const auto& blocks) { return exposed(blocks); });
     EXPECT_LT(count, 4 * m * p) << "m=" << m;

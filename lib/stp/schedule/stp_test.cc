@@ -30,7 +30,7 @@ class Stp : public testing::TestWithParam<int> {
 };
 
 TEST_P(Stp, IsValidForAnyNumberOfMicrobatches) {
-  for (int m = 1; m <= 64; m += kStride) {
+  for (const int m : sample_of(1, 65)) {
     SCOPED_TRACE("m=" + std::to_string(m));
     const Schedule schedule = stp_schedule(p, m);
     EXPECT_EQ(schedule.placement.name(), "v");
@@ -42,7 +42,7 @@ TEST_P(Stp, IsValidForAnyNumberOfMicrobatches) {
 // In ZB-V all 4m a rank are exposed; in 1F1B-I, which runs multiples of p only, those of its 2m forwards.
 TEST_P(Stp, ExposesFewerAllReducesThanZbVAnd1f1bI) {
   // One microbatch has no partner for a braid; p = m = 2 would be slower than 1F1B-I.
-  for (int m = p <= 2 ? p + 1 : p; m <= 3 * p; m += kStride) {
+  for (const int m : sample_of(p <= 2 ? p + 1 : p, 3 * p + 1)) {
     SCOPED_TRACE("m=" + std::to_string(m));
     const Schedule schedule = stp_schedule(p, m);
     EXPECT_LT(exposed(schedule), 4 * m * p);
