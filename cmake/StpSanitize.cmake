@@ -3,7 +3,7 @@ set_property(CACHE STP_SANITIZE PROPERTY STRINGS "" address thread fuzzer)
 if(STP_SANITIZE STREQUAL "address")
   # Of undefined behaviour this leaves out what the address sanitizer finds where it is used (null, ends of objects,
   # pointers past them), the types of objects behind pointers to bases, which nothing here casts unchecked, and alignment,
-  # which takes a sixth of the build and which the fuzzers check where bytes are read.
+  # which costs much compile time and which the fuzzers check where bytes are read.
   set(flags -fsanitize=address,undefined -fno-sanitize=null,vptr,object-size,pointer-overflow,alignment -fno-sanitize-recover=all)
 elseif(STP_SANITIZE STREQUAL "thread")
   set(flags -fsanitize=thread)

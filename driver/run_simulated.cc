@@ -112,8 +112,8 @@ CopyRequest copy_costs(const Experiment& experiment, const Placement& placement,
   return request;
 }
 
-constexpr double kOpsOfSplits =
-    2e7;  // of all simulations of splits together, if each were of the whole schedule
+// Of all simulations of splits together, counted as if each were of the whole schedule.
+constexpr double kOpsOfSplits = 2e7;
 
 // Layers from the balancer, which gets the schedule's placement and, from its order, the activations of each
 // rank; then from simulations of nearby splits.

@@ -80,17 +80,18 @@ SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& exper
 /// Simulates a program of program_for(), made for this experiment or for one that differs only in properties
 /// that do not affect programs, such as costs (docs/architecture.md, section 5).
 SimulatedRun run_simulated(Program program, const Experiment& experiment);
-/// A simulation of which `step_s` and `ranks` of the timeline are those of the whole schedule, but for
-/// rounding (below 1e-9). The rest is that of a shortened one where the schedule repeats itself in a steady
-/// state: repetitions are neither lowered nor simulated.
-struct SimulatedTotals {
+/// A program, its costs and its simulated step.
+struct Simulation {
   Program program;
   CostTable table;
   std::vector<double> seconds;  // by op
   Timeline timeline;
 };
-SimulatedTotals simulated_totals(const Schedule& schedule, const Experiment& experiment,
-                                 const std::function<Program(const Schedule&)>& lowered);
+/// Simulates what `lowered` makes of the schedule or, where that repeats itself in a steady state, of a
+/// shortened one: repetitions are neither lowered nor simulated. The timeline's `step_s` and `ranks` are
+/// those of the whole schedule but for rounding (below 1e-9); all else is of the schedule that was simulated.
+Simulation simulated_totals(const Schedule& schedule, const Experiment& experiment,
+                            const std::function<Program(const Schedule&)>& lowered);
 /// The result of simulated_totals().
 Result simulated_result(const Schedule& schedule, const std::vector<int>& layers,
                         const Experiment& experiment);

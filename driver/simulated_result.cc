@@ -29,9 +29,16 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
   return ranks;
 }
 
-// What the experiment makes of a program and its timeline.
-Result result_of(const Experiment& experiment, const Program& program, const CostTable& table,
-                 const std::vector<double>& seconds, const Timeline& timeline) {
+Simulation simulated(Program program, const Experiment& experiment) {
+  CostTable table = cost_table_of(experiment, program);
+  std::vector<double> seconds = op_seconds(program, table);
+  Timeline timeline = timeline_of(program, seconds, contention_of(experiment));
+  return {std::move(program), std::move(table), std::move(seconds), std::move(timeline)};
+}
+
+// What the experiment makes of a simulation.
+Result result_of(const Experiment& experiment, const Simulation& simulation) {
+  const auto& [program, table, seconds, timeline] = simulation;
   Result result;
   result.schedule = program.schedule.name;
   result.configuration = configuration_of(experiment, program);
@@ -69,24 +76,15 @@ SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& exper
 }
 
 SimulatedRun run_simulated(Program program, const Experiment& experiment) {
-  SimulatedRun run{std::move(program), {}, {}};
-  const CostTable table = cost_table_of(experiment, run.program);
-  begin_phase(run.program.schedule.name + ": simulating " + std::to_string(run.program.ops.size()) + " ops");
-  const std::vector<double> seconds = op_seconds(run.program, table);
-  run.timeline = timeline_of(run.program, seconds, contention_of(experiment));
-  begin_phase(run.program.schedule.name + ": counting memory");
-  run.result = result_of(experiment, run.program, table, seconds, run.timeline);
-  return run;
+  begin_phase(program.schedule.name + ": simulating " + std::to_string(program.ops.size()) + " ops");
+  Simulation simulation = simulated(std::move(program), experiment);
+  begin_phase(simulation.program.schedule.name + ": counting memory");
+  Result result = result_of(experiment, simulation);
+  return {std::move(simulation.program), std::move(simulation.timeline), std::move(result)};
 }
 
-SimulatedTotals simulated_totals(const Schedule& schedule, const Experiment& experiment,
-                                 const std::function<Program(const Schedule&)>& lowered) {
-  const auto simulated = [&](Program program) {
-    CostTable table = cost_table_of(experiment, program);
-    std::vector<double> seconds = op_seconds(program, table);
-    Timeline timeline = timeline_of(program, seconds, contention_of(experiment));
-    return SimulatedTotals{std::move(program), std::move(table), std::move(seconds), std::move(timeline)};
-  };
+Simulation simulated_totals(const Schedule& schedule, const Experiment& experiment,
+                            const std::function<Program(const Schedule&)>& lowered) {
   const Strategy& strategy = experiment.strategy;
   const bool repeats =
       experiment.microbatch_costs.empty() && strategy.offload_chunks == 0 && !strategy.post_validation;
@@ -94,18 +92,17 @@ SimulatedTotals simulated_totals(const Schedule& schedule, const Experiment& exp
   for (int first = strategy.pp; repeats && 4 * first <= schedule.microbatches; first *= 2) {
     const auto shortened = shorten(schedule, first);
     if (!shortened) continue;
-    SimulatedTotals totals = simulated(lowered(shortened->schedule));
+    Simulation totals = simulated(lowered(shortened->schedule), experiment);
     if (add_repetitions(totals.program, totals.seconds, *shortened, totals.timeline)) return totals;
   }
-  return simulated(lowered(schedule));
+  return simulated(lowered(schedule), experiment);
 }
 
 Result simulated_result(const Schedule& schedule, const std::vector<int>& layers,
                         const Experiment& experiment) {
-  const SimulatedTotals totals = simulated_totals(schedule, experiment, [&](const Schedule& of) {
-    return lower(of, layers, lowering_for(experiment, of, layers));
-  });
-  return result_of(experiment, totals.program, totals.table, totals.seconds, totals.timeline);
+  return result_of(experiment, simulated_totals(schedule, experiment, [&](const Schedule& of) {
+                     return lower(of, layers, lowering_for(experiment, of, layers));
+                   }));
 }
 
 }  // namespace stp

@@ -138,8 +138,8 @@ class Failures(unittest.TestCase):
                 os.kill(run.pids[killed], signal.SIGKILL)
                 code, words = run.end(within=IN_TIME)
                 self.assertNotEqual(code, 0)
-                # torchrun's processes that wait for one to come cannot know that it never will; of one that ends before it
-                # is known to it, mpirun may write a frame without words.
+                # torchrun's processes that wait for one to come cannot know that it never will. If a process ends while
+                # mpirun still starts others, mpirun may print the frame of its message without the message.
                 never_came = "" if i % 2 else r"|the launcher had to end process|^-+\s+-+\s*$"
                 self.assertRegex(words, rf"(?s)process rank {killed} .*on\s+signal 9|process {killed}:? ended, and left the "
                                         rf"others waiting{never_came}")

@@ -19,8 +19,8 @@ inline constexpr int kStride = 23;
 inline constexpr int kStride = 1;
 #endif
 
-/// Whether a case of nested loops is in the sample. Multiples of the golden ratio spread it evenly, so that
-/// every value of every loop is run, whatever the loops' lengths.
+/// Whether a case of nested loops is in the sample. Multiples of the golden ratio spread it evenly and fall
+/// in step with no loop, whatever its length.
 inline bool in_sample(uint32_t number) {
   const char* const effort = std::getenv("STP_EFFORT");
   const bool whole = effort != nullptr && std::string_view(effort) == "whole";
@@ -37,10 +37,10 @@ class Sample {
   uint32_t next_ = 0;
 };
 
-/// Those of first, first + 1, …, end − 1 that are in the sample.
+/// `first`, and those of first + 1, …, end − 1 that are in the sample.
 inline auto sample_of(int first, int end) {
   return std::views::iota(first, end) |
-         std::views::filter([](int i) { return in_sample(static_cast<uint32_t>(i)); });
+         std::views::filter([first](int i) { return i == first || in_sample(static_cast<uint32_t>(i)); });
 }
 
 }  // namespace stp
