@@ -60,7 +60,7 @@ for source in sorted(sources):
     if re.search(r"/(lib|baselines|driver|microbench)/", source) and not re.search(r"/tests/|_test\.|\.cu$", source):
         print(source)
 PYTHON
-    xargs --delimiter='\n' --max-args=1 --max-procs="$(nproc)" clang-tidy -p build/ci --quiet \
+    xargs --delimiter='\n' --max-args=1 --max-procs="$(nproc)" clang-tidy -p build/ci --quiet --extra-arg=-Qunused-arguments \
       --checks=-bugprone-suspicious-include --header-filter="$STP_ROOT/(lib|baselines|driver|microbench)/.*" 2>&1 |
     { grep -v ' warnings\? generated\.$' || true; }
   echo "tidy"

@@ -188,7 +188,8 @@ class Schemas(CommandLine):
         self.succeed("run", self.write(changed(RUN, model="tiny", schedules=["1f1b-i"])), "--backend", "cpu", "--json", "run.json")
         unit = changed(UNIT, schedules=["1f1b-i"], parallel={"pp": 2, "tp": 2}, layers_per_chunk=[1] * 4)
         self.succeed("simulate", self.write(unit), "--json", "unit.json")
-        for arguments in (["a.json", "b.json"], ["run.json", "unit.json"], ["a-bench.json", "b-bench.json"], ["--profiles", "a800", "h20"]):
+        for arguments in (["a.json", "b.json"], ["run.json", "unit.json"], ["a-bench.json", "b-bench.json"],
+                          ["--profiles", "a800", "h20", "--scenarios", "llm-h20"]):
             document = self.json_of("compare", *arguments)
             # Validates only the stated kind: oneOf would not say where it fails.
             kind = comparison.evolve(schema={**comparison.schema, "oneOf": [{"$ref": f"#/$defs/{document['kind']}"}]})

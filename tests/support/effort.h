@@ -19,6 +19,9 @@ inline constexpr int kStride = 23;
 inline constexpr int kStride = 1;
 #endif
 
+/// Tests over all numbers of ranks go up to this one.
+inline constexpr int kMostRanks = kStride > 1 ? 8 : 16;
+
 /// Whether a case of nested loops is in the sample. Multiples of the golden ratio spread it evenly and fall
 /// in step with no loop, whatever its length.
 inline bool in_sample(uint32_t number) {

@@ -133,7 +133,6 @@ Program offloading(int pp, int m, Lowering lowering = {}) {
 }
 
 TEST(Offload, IsSynchronisedInEveryOrder) {
-  int copies = 0;
   Sample sampled;
   for (const Release release : kReleases)
     for (const bool sequence_parallel : {false, true})
@@ -149,10 +148,9 @@ TEST(Offload, IsSynchronisedInEveryOrder) {
             const Program program = offloading(pp, m, lowering);
             EXPECT_THAT(lacking(program), IsEmpty()) << pp;
             EXPECT_EQ(issue_order(program).ops.size(), program.ops.size());
-            for (const Op& op : program.ops) copies += is_host_copy(op.kind);
+            EXPECT_TRUE(std::ranges::any_of(program.ops, [](const Op& op) { return is_host_copy(op.kind); }));
           }
         }
-  EXPECT_GT(copies, 500);
 }
 
 // Each dependency of a copy, or on one, is what one of the synchronisations consists of.

@@ -68,7 +68,8 @@ TEST_P(StpMemory, ExposesFewerAllReducesThanZbVAnd1f1bI) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, StpMemory, testing::Range(1, 17), testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ranks, StpMemory, testing::Range(1, kMostRanks + 1),
+                         testing::PrintToStringParamName());
 
 TEST(StpMemoryOrder, IsThatOfItsSteps) {
   EXPECT_EQ(to_text(stp_schedule(2, 4, schedule_stp_memory)),
