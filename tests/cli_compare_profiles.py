@@ -219,8 +219,9 @@ class CompareProfiles(CommandLine):
 
     def test_details_have_all_tables(self):
         scenario = self.write(changed(HARDWARE, schedules=["1f1b-i", "stp"]))
-        brief, screen = (" ".join(self.succeed("compare", "--profiles", "a800", "h20", "--scenarios", scenario, *details).stdout.split())
-                         for details in ((), ("--details",)))
+        command = ("compare", "--profiles", "a800", "h20", "--scenarios", scenario)
+        brief = " ".join(self.succeed(*command).stdout.split())
+        screen = " ".join(self.succeed(*command, "--details").stdout.split())
         for words in ("Shapley", "TFLOP/s of a layer's GEMMs", "What makes it: ", "What works against it: "):
             self.assertIn(words, screen)
             self.assertNotIn(words, brief)

@@ -123,6 +123,7 @@ class Run(CommandLine):
             yield from (row[name] for name in ("schedule", "backward", "release"))
             yield from (row[name] > 1 for name in ("tp", "pp", "cp", "dp"))
             yield len(row["layers_per_chunk"]) // row["pp"]
+            yield row["schedule"] == "stp" and row["microbatches"] < 3 * row["pp"] - 1  # too few for its steps: another order
             for name, default in options.items():
                 value = row.get(name) or default  # unit costs have no such thing
                 yield value if isinstance(default, (str, bool)) else value > 0
