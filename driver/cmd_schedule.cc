@@ -115,10 +115,15 @@ void schedule_command(const ScheduleOptions& options) {
                      options.name + " does not read it", "leave it out");
   announce_cost(generator, request);
   Schedule schedule = make_schedule(generator, request);
-  if (!options.vocabulary.empty())
-    schedule =
-        share_vocabulary(std::move(schedule), options.vocabulary == "vocab-1" ? Vocabulary::two_barriers
-                                                                              : Vocabulary::one_barrier);
+  if (!options.vocabulary.empty()) {
+    const bool two = options.vocabulary == name_of(Vocabulary::two_barriers);
+    try {
+      schedule =
+          share_vocabulary(std::move(schedule), two ? Vocabulary::two_barriers : Vocabulary::one_barrier);
+    } catch (const InputError& error) {
+      throw error.in_field("--vocabulary");
+    }
+  }
   const std::string text = written(schedule, options.format);
   std::fwrite(text.data(), 1, text.size(), stdout);
 }

@@ -109,10 +109,8 @@ std::string name_of(Vocabulary shared) {
 
 Schedule share_vocabulary(Schedule schedule, Vocabulary shared) {
   if (!is_single_and_whole(schedule))
-    throw InputError("", "vocabulary",
-                     "cannot be shared in " + schedule.name +
-                         ", which has two pipelines or passes of the vocabulary already",
-                     "leave it out, or use another schedule");
+    throw InputError("", "", schedule.name + " has two pipelines or shares its vocabulary already",
+                     "leave vocabulary out, or use another schedule");
   schedule.ranks = Sharing(schedule, shared).ranks();
   schedule.name += "+" + name_of(shared);
   return schedule;

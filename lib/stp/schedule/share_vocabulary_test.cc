@@ -59,7 +59,7 @@ TEST(ShareVocabulary, IsRefusedASecondTimeAndInTwoPipelines) {
   Schedule once = share_vocabulary(stp_schedule(2, 4), Vocabulary::one_barrier);
   EXPECT_EQ(once.name, "stp+vocab-2");
   EXPECT_THAT(refusal([&] { share_vocabulary(once, Vocabulary::two_barriers); }),
-              testing::HasSubstr("vocabulary: cannot be shared in stp+vocab-2"));
+              testing::HasSubstr("stp+vocab-2 has two pipelines or shares its vocabulary already"));
   const Schedule both_ways{"two", Placement::bidirectional(2), 1, {{}, {}}};
   EXPECT_THAT(refusal([&] { share_vocabulary(both_ways, Vocabulary::one_barrier); }),
               testing::HasSubstr("two pipelines"));
