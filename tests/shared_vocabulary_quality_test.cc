@@ -42,8 +42,7 @@ TEST(SharedVocabularyQuality, Of1f1bIsNoSlowerThanTheAuthorsOrders) {
     }
 }
 
-// Against a step without ends, to which each rank's share of their work is added. V-Min has the most slack in
-// its order, which two delays do not fit.
+// Against a step without ends, to which each rank's share of their work is added.
 TEST(SharedVocabularyQuality, LosesLittleBesideThePassesThemselves) {
   Sample sampled;
   for (const auto& [p, m] : {std::pair{4, 16}, {8, 32}})
