@@ -10,6 +10,7 @@
 
 #include "baselines/registry.h"
 #include "stp/schedule/merge_backward.h"
+#include "stp/schedule/share_vocabulary.h"
 #include "stp/schedule/timing.h"
 #include "support/effort.h"
 #include "support/order_times.h"
@@ -110,6 +111,29 @@ TEST(Generators, OrdersRunAsTheTimingOfTheirBlocksSays) {
       }
     }
   }
+}
+
+// Whatever the order, all ranks can share its vocabulary, for the memory of one microbatch a barrier.
+TEST(Generators, MakeOrdersWhoseVocabularyAllRanksCanShare) {
+  Sample sampled;
+  int shared = 0;
+  for (const Generator* generator : generators())
+    for (int p = 2; p <= 8; ++p)
+      for (const int m : {1, p, 2 * p + 1, 4 * p}) {
+        if (generator->slow || is_refused(generator->name, p, m) || !sampled()) continue;
+        const Schedule schedule = make(generator->name, p, m);
+        if (!is_single_and_whole(schedule)) continue;
+        for (const int barriers : {1, 2}) {
+          const Schedule made =
+              share_vocabulary(schedule, barriers == 1 ? Vocabulary::one_barrier : Vocabulary::two_barriers);
+          ASSERT_NO_THROW(validate(made)) << title(made);
+          EXPECT_LE(most(peak_activations(made)),
+                    most(peak_activations(schedule)) + barriers * schedule.chunks())
+              << title(made);
+          ++shared;
+        }
+      }
+  EXPECT_GT(shared, 100);
 }
 
 // ---- adjacent I and W as one B ----

@@ -239,6 +239,8 @@ void add_schedule(CLI::App& app) {
       ->add_option("--memory-limit", options->request.memory_limit,
                    "Maximum of activations alive on a rank, for cost-aware generators")
       ->check(within(1, INT_MAX));
+  command->add_option("--vocabulary", options->vocabulary, "All ranks share it: vocab-1 or vocab-2")
+      ->check(one_of({"vocab-1", "vocab-2"}));
   CLI::Option* format = command
                             ->add_option("--format", options->format,
                                          "text, json, csv (PyTorch's compute_only), csv-comms (its "

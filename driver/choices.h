@@ -38,6 +38,9 @@ inline constexpr Named<TpOverlap> kTpOverlaps[] = {{"none", TpOverlap::none},
                                                    {"flux", TpOverlap::flux}};
 inline constexpr Named<CpMethod> kCpMethods[] = {{"ring", CpMethod::ring},
                                                  {"all-to-all", CpMethod::all_to_all}};
+inline constexpr Named<Vocabulary> kVocabularies[] = {{"whole", Vocabulary::whole},
+                                                      {"vocab-1", Vocabulary::two_barriers},
+                                                      {"vocab-2", Vocabulary::one_barrier}};
 inline constexpr Named<FreedAt> kFreedAt[] = {{"W", FreedAt::W}, {"I", FreedAt::I}, {"both", FreedAt::both}};
 inline constexpr Named<DType> kTypes[] = {
     {"float32", DType::f32}, {"float64", DType::f64}, {"bfloat16", DType::bf16}};

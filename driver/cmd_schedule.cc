@@ -10,6 +10,7 @@
 #include "stp/program/issue_order.h"
 #include "stp/program/lower.h"
 #include "stp/schedule/csv.h"
+#include "stp/schedule/share_vocabulary.h"
 #include "stp/schedule/validate.h"
 #include "stp/simulate/simulate.h"
 #include "table.h"
@@ -113,7 +114,16 @@ void schedule_command(const ScheduleOptions& options) {
     throw InputError("", options.costs.empty() ? "--memory-limit" : "--costs",
                      options.name + " does not read it", "leave it out");
   announce_cost(generator, request);
-  const Schedule schedule = make_schedule(generator, request);
+  Schedule schedule = make_schedule(generator, request);
+  if (!options.vocabulary.empty()) {
+    const bool two = options.vocabulary == name_of(Vocabulary::two_barriers);
+    try {
+      schedule =
+          share_vocabulary(std::move(schedule), two ? Vocabulary::two_barriers : Vocabulary::one_barrier);
+    } catch (const InputError& error) {
+      throw error.in_field("--vocabulary");
+    }
+  }
   const std::string text = written(schedule, options.format);
   std::fwrite(text.data(), 1, text.size(), stdout);
 }

@@ -36,6 +36,7 @@ const std::vector<Option>& options() {
       {"merge_backward", {{"merge_backward", true}}},
       {"braid: timed", {{"braid", "timed"}}},
       {"braid: paired", {{"braid", "paired"}}},
+      {"vocabulary: vocab-1", {{"schedules", {{{"vocabulary", "vocab-1"}}}}}},
       {"a vision encoder", {{"model", "mllm-14.9b"}, {"vision_tokens", 1024}}}};
   return all;
 }
@@ -51,6 +52,7 @@ json configuration(const std::string& schedule, const std::vector<const Option*>
             {"release", "chain"},
             {"layers_per_chunk", "even"}};
   for (const Option* option : changed) made.merge_patch(option->fields);
+  if (json& entry = made["schedules"][0]; entry.is_object()) entry["name"] = schedule;
   return made;
 }
 

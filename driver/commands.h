@@ -80,6 +80,7 @@ struct ScheduleOptions {
   std::string name, format = "text";
   GeneratorRequest request;
   std::vector<double> costs;  // F, I, W, p2p; empty: those of `request`
+  std::string vocabulary;     // how all ranks share it; "": not
   bool table = false;
 };
 void schedule_command(const ScheduleOptions& options);

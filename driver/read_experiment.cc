@@ -48,6 +48,7 @@ std::vector<ScheduleChoice> read_schedules(JsonInput& input) {
         choice.name = entry.string("name");
         choice.memory_limit = entry.integer_or("memory_limit", 0, 1);
       }
+      choice.vocabulary = choose(entry, "vocabulary", Vocabulary::whole, kVocabularies);
       entry.done();
     }
     if (std::find(choices.begin(), choices.end(), choice) != choices.end())

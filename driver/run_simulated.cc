@@ -17,6 +17,7 @@
 #include "stp/model/partition.h"
 #include "stp/schedule/merge_backward.h"
 #include "stp/schedule/read_schedule.h"
+#include "stp/schedule/share_vocabulary.h"
 #include "table.h"
 
 namespace stp {
@@ -272,7 +273,13 @@ std::vector<int> layers_for(const Experiment& experiment, const Schedule& schedu
 Schedule schedule_for(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file) {
   Schedule schedule = choice.file.empty() ? generated_schedule(choice, experiment, file)
                                           : schedule_of_file(choice, experiment);
-  return experiment.merge_backward ? merge_backward(std::move(schedule)) : schedule;
+  if (experiment.merge_backward) schedule = merge_backward(std::move(schedule));
+  if (choice.vocabulary == Vocabulary::whole) return schedule;
+  try {
+    return share_vocabulary(std::move(schedule), choice.vocabulary);
+  } catch (const InputError& error) {
+    throw error.in_field("schedules").below(experiment.field).in_file(file);
+  }
 }
 
 Program program_for(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file) {

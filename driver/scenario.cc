@@ -10,6 +10,7 @@
 #include "read_experiment.h"
 #include "stp/base/data.h"
 #include "stp/base/json_input.h"
+#include "stp/schedule/share_vocabulary.h"
 
 namespace stp {
 namespace {
@@ -70,7 +71,9 @@ json by_name(const NamedData& data) { return {{data.name, *data.content}}; }
 }  // namespace
 
 std::string name_of(const ScheduleChoice& choice) {
-  return choice.file.empty() ? choice.name : std::filesystem::path(choice.file).stem().string();
+  const std::string name =
+      choice.file.empty() ? choice.name : std::filesystem::path(choice.file).stem().string();
+  return choice.vocabulary == Vocabulary::whole ? name : name + "+" + name_of(choice.vocabulary);
 }
 
 void say_differences(const Scenario& scenario) {

@@ -25,12 +25,14 @@ enum class FreedAt { W, I, both };
 
 /// An entry of `schedules`: a generator by name, or a schedule file.
 struct ScheduleChoice {
-  std::string name;      // "" for a file
-  std::string file;      // "" for a generator
-  int memory_limit = 0;  // for a cost-aware generator; 0: its own
+  std::string name;                           // "" for a file
+  std::string file;                           // "" for a generator
+  int memory_limit = 0;                       // for a cost-aware generator; 0: its own
+  Vocabulary vocabulary = Vocabulary::whole;  // that ranks are made to share
   bool operator==(const ScheduleChoice&) const = default;
 };
-/// The generator's name, or the file's name without folder and ending.
+/// The generator's name, or the file's name without folder and ending; and the method of sharing, as
+/// share_vocabulary() adds it.
 std::string name_of(const ScheduleChoice& choice);
 
 /// A model or a cluster: its name in the scenario, its file, and the file's content.

@@ -42,6 +42,10 @@ class Arguments(CommandLine):
         self.assertRegex(listed, r"\nany other pair +nothing")
         for name, option in itertools.product(("vocab-1", "vocab-2", "interlaced"), ("zero: 1", r"offload\.chunks")):
             self.assertRegex(listed, f"{name} +{option} +is not built with the vocabulary on all ranks, as {name} has it")
+        self.assertRegex(listed, r"vocab-2 +vocabulary: vocab-1 +vocab-2 has two pipelines or shares its vocabulary already\n")
+        for option in ("zero: 1", "post_validation", r"offload\.chunks", "tp_overlap: domino"):
+            self.assertRegex(listed, f"vocabulary: vocab-1 +{option} +is not built with the vocabulary on all ranks, as stp.vocab-1 has it")
+        self.assertNotRegex(listed, r"(stp|v-half|1f1b-i|zb-v) +vocabulary: vocab-1")
         self.assertRegex(listed, r"dualpipe +post_validation +is not built for the two pipelines of dualpipe\n")
         self.assertNotRegex(listed, "1f1b-i +zero: 1|dualpipev|vocab-1 +(a model on hardware|sequence_parallel|offload |cp)")
         grid = {"model": "mllm-14.9b", "vision_tokens": 1024, "parallel": {"pp": 4, "tp": 2, "cp": 2}}
@@ -80,6 +84,10 @@ class Arguments(CommandLine):
         for costs in ("-1,1,1,0", "nan,1,1,0", "inf,1,1,0"):
             self.refused(["schedule", "zb-v", *size, "--costs", costs], "--costs", "not a number from 0 to 1e9")
         self.refused(["schedule", "zb-v", *size, "--costs", "1,1,1"], "--costs")
+        for name in ("vocab-2", "dualpipe"):
+            self.refused(["schedule", name, *size, "--vocabulary", "vocab-1"], f"stp: --vocabulary: {name} has two pipelines or shares")
+        self.refused(["schedule", "stp", *size, "--vocabulary", "vocab-3"], "--vocabulary")
+        self.assertIn("# schedule stp+vocab-2, placement v\nE0.0 ", self.succeed("schedule", "stp", *size, "--vocabulary", "vocab-2").stdout)
 
     def test_validate(self):
         self.refused(["validate", "none.json"], "none.json: cannot be read")

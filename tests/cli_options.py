@@ -160,6 +160,18 @@ class MemoryLimit(CommandLine):
         self.assertGreater(some[1], free[1])
 
 
+class SharedVocabulary(CommandLine):
+    def test_it_takes_the_head_off_the_last_stage_of_generated_orders_and_of_files(self):
+        entries = [{"name": name} for name in ("1f1b", "v-half")]
+        order = self.write(self.succeed("schedule", "v-half", "--pp", 4, "--microbatches", 8, "--format", "json").stdout, "file.json")
+        shared = [entry | {"vocabulary": "vocab-2"} for entry in (*entries, {"file": str(order)})]
+        rows = self.results(changed(HARDWARE, parallel={"tp": 1, "pp": 4}, layers_per_chunk="even", schedules=[*entries, *shared]))
+        self.assertEqual([row["schedule"] for row in rows], ["1f1b", "v-half", "1f1b+vocab-2", "v-half+vocab-2", "v-half+vocab-2"])
+        for of_one, of_all in zip(rows[:2], rows[2:4], strict=True):
+            self.assertLess(of_all["step_time_s"], of_one["step_time_s"])
+        self.assertEqual(rows[4]["step_time_s"], rows[3]["step_time_s"])
+
+
 class Offload(CommandLine):
     STP = changed(HARDWARE, schedules=["stp"], cluster="h20", microbatches=24)
 

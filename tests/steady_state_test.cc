@@ -21,7 +21,7 @@ std::optional<Schedule> long_schedule(Draw& draw, const Generator& generator) {
   if (generator.cost_aware)
     request.costs = {draw.seconds() + 0.5, draw.seconds() + 0.5, draw.seconds() + 0.5};
   try {
-    return make_schedule(generator, request);
+    return draw.perhaps_shared(make_schedule(generator, request));
   } catch (const InputError&) {
     return std::nullopt;
   }

@@ -24,6 +24,7 @@ from actions import VOCABULARY, stage_of
 from graph import OracleError
 
 COMPARED = collections.Counter()  # planned copies: they need long stays, so that few draws have any
+SHARING = ("vocab-1", "vocab-2", "interlaced")
 PER_RANK = ("compute_s", "pp_bubble_s", "tp_bubble_s", "peak_activation_chunks")
 
 
@@ -149,13 +150,15 @@ class Generator:
         self.binary = binary
         self.known = {}
 
-    def order(self, name, pp, chunks, microbatches, costs=None):
-        key = (name, pp, chunks, microbatches, tuple((costs or {}).items()))
+    def order(self, name, pp, chunks, microbatches, costs=None, vocabulary=None):
+        key = (name, pp, chunks, microbatches, tuple((costs or {}).items()), vocabulary)
         if key not in self.known:
             command = [self.binary, "schedule", name, "--pp", pp, "--microbatches", microbatches]
             command += ["--chunks", chunks, "--format", "json"]
             if costs:
                 command += ["--costs", ",".join(str(costs[letter]) for letter in ("F", "I", "W", "p2p"))]
+            if vocabulary:
+                command += ["--vocabulary", vocabulary]
             order = call_for_json(command)
             wanted = {"pp": pp, "chunks": chunks, "microbatches": microbatches}
             if {field: order.get(field) for field in wanted} != wanted or not {"placement", "ranks"} <= set(order):
@@ -275,12 +278,19 @@ def draw_case(rng, number, generator, folder, named_only):
     alone = scenario["parallel"]["dp"] * scenario["parallel"].get("cp", 1) == 1 and not scenario.get("post_validation")
     alone = alone and "chunks" not in scenario.get("offload", {})
     if alone and chunks == 1:
-        for name in ("vocab-1", "vocab-2", "interlaced"):
+        for name in SHARING:
             add_named(name)
+    others = [name for name in scenario["schedules"] if isinstance(name, str) and name not in SHARING]
+    shared = rng.choice(("vocab-1", "vocab-2")) if alone and others and rng.random() < 0.7 else None
+    if shared:
+        name = rng.choice(others)
+        costs = scenario.get("schedule_costs") if name == "zb-v" else None
+        orders.append(generator.order(name, pp, chunks, microbatches, costs, shared))
+        scenario["schedules"].append({"name": name, "vocabulary": shared})
     if alone and not named_only and rng.random() < 0.7:
         placement = "v" if chunks == 2 and rng.random() < 0.5 else "loop"
         add_file(draw_order(rng, placement, pp, chunks, microbatches, rng.choice("TU")), "shared")
-    if rng.random() < 0.3:
+    if rng.random() < 0.3 and not shared:  # backwards are merged before
         scenario["merge_backward"] = True
     return scenario, orders
 

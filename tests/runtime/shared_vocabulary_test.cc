@@ -4,7 +4,7 @@
 #include <string>
 
 #include "runtime/checked_step.h"
-#include "stp/schedule/schedule.h"
+#include "stp/schedule/share_vocabulary.h"
 #include "support/effort.h"
 #include "support/programs.h"
 
@@ -32,6 +32,24 @@ TEST(SharedVocabulary, OnAV) {  // backwards in one and in two
       for (const std::vector<int>& layers : {std::vector{1, 2, 0, 1}, {0, 1, 1, 0}})
         expect_step_of(schedule_from_text(text, "v.txt"), {"by hand", tp, 1, 2, 2}, DType::f64, {}, layers);
   }
+}
+// Orders that are made to share it: every schedule's that can.
+TEST(SharedVocabulary, OfEveryOtherOrder) {
+  Sample sampled;
+  int cases = 0;
+  for (const Generator* generator : generators())
+    for (const int pp : {2, 3})
+      for (const Vocabulary how : {Vocabulary::one_barrier, Vocabulary::two_barriers}) {
+        const int tp = 1 + cases++ / 3 % 2, m = 2 * pp;
+        if (generator->name == std::string("dualpipe") || !sampled()) continue;
+        const Schedule schedule = make_schedule(*generator, {pp, m});
+        if (!is_single_and_whole(schedule)) continue;
+        std::vector<int> layers(schedule.placement.stages(), 1);
+        layers.front() = tp == 1 ? 0 : 2;
+        layers.back() = tp - 1;
+        const Schedule shared = share_vocabulary(schedule, how);
+        expect_step_of(shared, {shared.name, tp, 1, pp, m}, DType::f64, {}, layers);
+      }
 }
 TEST(SharedVocabulary, OfUnevenAndEmptyChunks) {
   for (const char* schedule : kShared)

@@ -7,6 +7,7 @@
 #include "baselines/registry.h"
 #include "stp/base/error.h"
 #include "stp/cost/cost_table.h"
+#include "stp/schedule/share_vocabulary.h"
 #include "support/programs.h"
 
 namespace stp {
@@ -21,8 +22,19 @@ class Draw {
   double seconds() { return chance(6) ? 0 : std::uniform_real_distribution<double>(0, 2)(random_); }
   double share() { return std::uniform_real_distribution<double>(0.3, 1)(random_); }
 
-  // Of the registry, or random; none if the generator refuses the size.
+  // Of the registry, or random, some made to share the vocabulary; none if the generator refuses the size.
   std::optional<Schedule> schedule() {
+    auto made = order();
+    return made ? std::optional(perhaps_shared(std::move(*made))) : std::nullopt;
+  }
+
+  // Some orders of one pipeline are made to share the vocabulary.
+  Schedule perhaps_shared(Schedule made) {
+    if (!is_single_and_whole(made) || !chance(6)) return made;
+    return share_vocabulary(std::move(made), chance(2) ? Vocabulary::one_barrier : Vocabulary::two_barriers);
+  }
+
+  std::optional<Schedule> order() {
     const bool both_ways = chance(20);
     const int p = both_ways ? 2 * up_to(3) : up_to(6), m = chance(3) ? p * up_to(4) : up_to(4 * p);
     if (both_ways) return make_schedule(find_generator("dualpipe"), {p, 2 * p + 2 * up_to(p)});
