@@ -116,7 +116,7 @@ void schedule_command(const ScheduleOptions& options) {
   announce_cost(generator, request);
   Schedule schedule = make_schedule(generator, request);
   if (!options.vocabulary.empty()) {
-    const bool two = options.vocabulary == name_of(Vocabulary::two_barriers);
+    const bool two = options.vocabulary == method_name(Vocabulary::two_barriers);
     try {
       schedule =
           share_vocabulary(std::move(schedule), two ? Vocabulary::two_barriers : Vocabulary::one_barrier);

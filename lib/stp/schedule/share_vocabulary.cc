@@ -102,7 +102,7 @@ class Sharing {
 
 }  // namespace
 
-std::string name_of(Vocabulary shared) {
+std::string method_name(Vocabulary shared) {
   if (shared == Vocabulary::whole) return "";
   return shared == Vocabulary::two_barriers ? "vocab-1" : "vocab-2";
 }
@@ -112,7 +112,7 @@ Schedule share_vocabulary(Schedule schedule, Vocabulary shared) {
     throw InputError("", "", schedule.name + " has two pipelines or shares its vocabulary already",
                      "leave vocabulary out, or use another schedule");
   schedule.ranks = Sharing(schedule, shared).ranks();
-  schedule.name += "+" + name_of(shared);
+  schedule.name += "+" + method_name(shared);
   return schedule;
 }
 

@@ -8,7 +8,7 @@
 namespace stp {
 
 /// "vocab-1" with two barriers and "vocab-2" with one, as the authors' methods; "" without any.
-std::string name_of(Vocabulary shared);
+std::string method_name(Vocabulary shared);
 
 /// Adds the vocabulary's passes to a valid order, by the rule of docs/program-options.md, and `shared`'s name
 /// to the order's. For each barrier one more microbatch is alive. Throws InputError if the order has two
