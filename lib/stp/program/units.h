@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "stp/model/strategy.h"
 #include "stp/model/unit.h"
 #include "stp/schedule/vocabulary.h"
 
