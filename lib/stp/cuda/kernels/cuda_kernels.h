@@ -80,7 +80,6 @@ class CudaKernels : public Kernels {
   void run(Stream& stream, const kernel::ActivationBackward& k) override;
   void run(Stream& stream, const kernel::EmbeddingForward& k) override;
   void run(Stream& stream, const kernel::EmbeddingBackward& k) override;
-  void run(Stream& stream, const kernel::RowMaximum& k) override;
   void run(Stream& stream, const kernel::ExponentialSums& k) override;
   void run(Stream& stream, const kernel::RescaleRows& k) override;
   void run(Stream& stream, const kernel::CrossEntropy& k) override;
