@@ -147,8 +147,8 @@ void Gemm::Call::operator()(cudaStream_t stream) const {
                             plan->c.get(), algorithm, workspace, workspace_bytes, stream));
 }
 
-Gemm::Gemm(CudaDevice& device, const GemmOptions& options)
-    : device_(device), options_(options), most_workspace_(recommended_workspace()) {
+Gemm::Gemm(CudaDevice& device, GemmOptions options)
+    : device_(device), options_(std::move(options)), most_workspace_(recommended_workspace()) {
   if (!options_.winners.empty()) winners_.emplace(options_.winners, machine(device_.run().gpu()));
   STP_CUBLAS(cublasLtCreate(&handle_));
 }

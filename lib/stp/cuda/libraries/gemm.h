@@ -55,7 +55,7 @@ class Gemm {
   };
 
   /// `device` must outlive this. Throws CudaError, and InputError like cublas_lt().
-  Gemm(CudaDevice& device, const GemmOptions& options);
+  Gemm(CudaDevice& device, GemmOptions options);
   Gemm(const Gemm&) = delete;
   Gemm& operator=(const Gemm&) = delete;
   ~Gemm();

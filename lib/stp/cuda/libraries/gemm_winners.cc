@@ -85,7 +85,7 @@ std::string GemmWinners::keep(const std::string& gemm, const std::string& before
   const Held held(file_);
   json all = held.read();
   if (all.is_discarded()) return algorithm;  // someone else's by now
-  if (const std::string there = find_in(all, machine_, gemm); there != before) return there;
+  if (std::string there = find_in(all, machine_, gemm); there != before) return there;
   all[machine_][gemm] = algorithm;
   held.write(all);
   return algorithm;
