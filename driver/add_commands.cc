@@ -159,6 +159,10 @@ void add_devices(CLI::App* command, RunOptions& options) {
                    "Choose GEMM kernels for this many of the GPU's multiprocessors; the others are left to "
                    "communication (cuda only)")
       ->check(CLI::Range(1, 1 << 16));
+  command->add_option(
+      "--gemm-winners", options.devices.gemm_winners,
+      "Keep the fastest of cuBLASLt's first kernels for each GEMM in this file, and take what it "
+      "has: without it each run takes the library's first (cuda only)");
   command
       ->add_option("--hold-compute", options.devices.hold_compute_us,
                    "Microseconds by which the compute op that follows a collective is delayed, so that the "

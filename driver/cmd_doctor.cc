@@ -5,6 +5,7 @@
 
 #include "commands.h"
 #include "stp/backends/backends.h"
+#include "stp/base/error.h"
 #include "table.h"
 
 namespace stp {
@@ -23,14 +24,15 @@ bool doctor_command(const std::string& version) {
   uname(&system);
   std::printf("%s; %s %s, %u processors\n\n", version.c_str(), system.sysname, system.release,
               std::thread::hardware_concurrency());
-  Table table({"backend", "what", "state", "detail"});
+  Table table({"backend", "what", "state", "ms", "detail"});
   bool usable = false;  // some backend besides the processors is complete, or there is none
   bool built = false;
   for (const BuiltIn& kind : built_in_backends()) {
     if (kind.emulates) continue;  // it has no kernels
     const std::vector<Finding> found = examine(kind, 0, kind.types);
     if (kind.ranks != 0) built = true, usable = usable || lack_of(found).empty();
-    for (const Finding& each : found) table.add({kind.name, each.what, word_of(each.state), each.detail});
+    for (const Finding& each : found)
+      table.add({kind.name, each.what, word_of(each.state), shown("%.0f", 1e3 * each.seconds), each.detail});
   }
   std::fputs(table.text().c_str(), stdout);
   if (!built) std::printf("\nThis build has no CUDA backend: build where nvcc is found.\n");

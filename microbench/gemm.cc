@@ -3,27 +3,19 @@
 // `gemm_fastest` uses the library's fastest candidate for each shape.
 
 #include "stp/base/error.h"
+#include "stp/runtime/gemm_calls.h"
 #include "suite.h"
 
 namespace stp::microbench {
 namespace {
 
-// A GEMM as the runtime calls it: forward x·wᵀ, input gradient dy·w, weight gradient dyᵀ·x.
 struct Operands {
   Tensor a, b, c;
 };
-// Gradients of weights are accumulated in their own type.
-DType result_type(const Gemm& gemm, DType type) {
-  return gemm.kind == GemmKind::weight_gradient ? statistics_type(type) : type;
-}
 Operands operands(BenchEnv& env, int rank, const Gemm& gemm) {
-  const auto m = static_cast<int64_t>(gemm.m), n = static_cast<int64_t>(gemm.n),
-             k = static_cast<int64_t>(gemm.k);
-  const bool transpose_a = gemm.kind == GemmKind::weight_gradient;
-  const bool transpose_b = gemm.kind == GemmKind::forward;
-  return {transpose_a ? env.make(rank, k, m) : env.make(rank, m, k),
-          transpose_b ? env.make(rank, n, k) : env.make(rank, k, n),
-          env.make(rank, result_type(gemm, env.type()), m, n)};
+  const kernel::Gemm call = gemm_call(gemm, env.type());
+  const auto make = [&](const TensorView& of) { return env.make(rank, of.type, of.rows, of.columns); };
+  return {make(call.a), make(call.b), make(call.c)};
 }
 
 }  // namespace
@@ -55,24 +47,19 @@ bool skip_unless_sharded(Suite& suite, const std::string& family, const ModelCon
 
 double gemm_bytes(const Gemm& gemm, int ranks, DType type) {
   const auto element = static_cast<double>(bytes_of(type)),
-             result = static_cast<double>(bytes_of(result_type(gemm, type)));
+             result = static_cast<double>(bytes_of(gemm_call(gemm, type).c.type));
   return ranks * (element * (gemm.m * gemm.k + gemm.k * gemm.n) + result * gemm.m * gemm.n);
 }
 
 BenchEnv::Work gemm_work(BenchEnv& env, const Gemm& gemm) {
   std::vector<Operands> all;
   for (int rank = 0; rank < env.ranks(); ++rank) all.push_back(operands(env, rank, gemm));
-  const bool transpose_a = gemm.kind == GemmKind::weight_gradient;
-  const bool transpose_b = gemm.kind == GemmKind::forward;
-  const double beta = transpose_a ? 1 : 0;  // a weight's gradient is added to the sum so far
-  return [&env, all, transpose_a, transpose_b, beta](int rank) {
-    const Operands& of = all[rank];
-    env.kernels(rank).issue(env.compute(rank), kernel::Gemm{.transpose_a = transpose_a,
-                                                            .transpose_b = transpose_b,
-                                                            .a = of.a,
-                                                            .b = of.b,
-                                                            .beta = beta,
-                                                            .c = of.c});
+  return [&env, all, call = gemm_call(gemm, env.type())](int rank) {
+    kernel::Gemm of_rank = call;
+    of_rank.a = all[rank].a;
+    of_rank.b = all[rank].b;
+    of_rank.c = all[rank].c;
+    env.kernels(rank).issue(env.compute(rank), of_rank);
   };
 }
 

@@ -23,10 +23,10 @@ double traffic(std::initializer_list<Tensor> read, std::initializer_list<Tensor>
 // Tensors of a unit pass on rank 0; those that the unit does not use are empty.
 struct MemoryOperands {
   AttentionShape shape;
-  Tensor x, y, gain, rstd, gain_gradient;       // of the norm
-  Tensor qkv, bias;                             // of attention
-  Tensor gate_up, act, gate_up_gradient;        // of the MLP
-  Tensor logits, maximum, sums, loss, targets;  // of the head
+  Tensor x, y, gain, rstd, gain_gradient;            // of the norm
+  Tensor qkv, bias;                                  // of attention
+  Tensor gate_up, act, gate_up_gradient;             // of the MLP
+  Tensor logits, maximum, own, sums, loss, targets;  // of the head
 };
 
 MemoryOperands operands(BenchEnv& env, const ModelConfig& model, int tokens, int tp, Unit unit) {
@@ -48,6 +48,7 @@ MemoryOperands operands(BenchEnv& env, const ModelConfig& model, int tokens, int
   } else {
     of.logits = env.make(0, tokens, model.vocab / tp);
     of.maximum = env.make(0, statistics, tokens, 1);
+    of.own = env.make(0, statistics, tokens, 1);
     of.sums = env.make(0, statistics, tokens, 2);
     of.loss = env.make(0, statistics, 1, 1);
     of.targets = env.make(0, DType::i32, tokens, 1);
@@ -103,10 +104,13 @@ std::vector<Kernel> kernels_of(Unit unit, UnitPass pass, const MemoryOperands& o
     add(traffic({of.x}, {of.y}), kernel::Scale{.factor = 0.5, .in = of.x, .out = of.y});
   if (unit != Unit::head || !forward) return all;
   // The loss, which writes its gradient over the logits.
-  add(traffic({of.logits}, {of.maximum}), kernel::RowMaximum{.logits = of.logits, .maximum = of.maximum});
-  add(traffic({of.logits, of.maximum, of.targets}, {of.sums}),
-      kernel::ExponentialSums{
-          .logits = of.logits, .maximum = of.maximum, .targets = of.targets, .first = 0, .sums = of.sums});
+  add(traffic({of.logits, of.targets}, {of.maximum, of.own, of.sums}),
+      kernel::ExponentialSums{.logits = of.logits,
+                              .targets = of.targets,
+                              .first = 0,
+                              .maximum = of.maximum,
+                              .own = of.own,
+                              .sums = of.sums});
   add(traffic({of.logits, of.maximum, of.sums, of.targets}, {of.logits}),
       kernel::CrossEntropy{.maximum = of.maximum,
                            .sums = of.sums,

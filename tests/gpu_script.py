@@ -277,11 +277,11 @@ cp "{wheel}" "$to" 2>/dev/null""")
                     done = subprocess.run([stp, "doctor"], capture_output=True, text=True, check=False, env={**os.environ, "LD_LIBRARY_PATH": str(folder)})
                     self.assertEqual(done.returncode, 1, done.stderr)  # there is no driver
                     if cuda == int(needed[1]):
-                        self.assertRegex(done.stdout, rf"cuBLASLt +works +{cuda}0100, {folder}/")
+                        self.assertRegex(done.stdout, rf"cuBLASLt +works +\d+ +{cuda}0100, {folder}/")
                     else:
-                        self.assertRegex(done.stdout, rf"cuBLASLt +(MISSING .*libcublasLt.so.{needed[1]}: cannot be loaded|works .*/cuda)")
+                        self.assertRegex(done.stdout, rf"cuBLASLt +(MISSING +\d+ .*libcublasLt.so.{needed[1]}: cannot be loaded|works .*/cuda)")
                     if nccl:
-                        self.assertRegex(done.stdout, rf"NCCL +works +{nccl}, {folder}/")
+                        self.assertRegex(done.stdout, rf"NCCL +works +\d+ +{nccl}, {folder}/")
 
     def test_without_a_gpu_it_says_so(self):
         done = self.run_it(smi=False)

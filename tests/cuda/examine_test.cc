@@ -42,6 +42,21 @@ TEST_F(Examine, TheSelfChecksHoldOnTheStandIn) {
       EXPECT_EQ(each.state, State::works) << each.what << each.detail;
 }
 
+// Each says how long it took; what they should take, all together, is said where they took longer.
+TEST_F(Examine, TheTimeOfTheChecksIsKnown) {
+  const std::vector<Finding> found = self_check(*backend_, DType::bf16);
+  for (const Finding& each : found) EXPECT_GT(each.seconds, 0) << each.what;
+  Findings all;
+  all.append({{"a driver", State::works, "", 0.5}, {"a GEMM", State::works, "", 1.25}});
+  EXPECT_FALSE(too_slow(all.all()).has_value());
+  all.append({{"a copy", State::works, "", 0.375}});
+  const auto slow = too_slow(all.all());
+  ASSERT_TRUE(slow.has_value());
+  EXPECT_EQ(slow->state, State::falls_back);
+  EXPECT_EQ(slow->what + " " + slow->detail,
+            "these checks took 2.1 s, over 2 s; the longest was \"a GEMM\", 1.2 s");
+}
+
 // In this order: what is not trusted stays so.
 TEST_F(Examine, AttentionWithOtherNumbersIsNotUsedFromThenOn) {
   const auto real = [&](CudaAttention way) { return attention(way); };

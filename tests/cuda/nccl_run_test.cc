@@ -14,12 +14,14 @@
 #include "support/fake_cuda.h"
 #include "support/fake_nccl.h"
 #include "support/processes_as_threads.h"
+#include "support/refusal.h"
 #include "support/training.h"
 
 namespace stp {
 namespace {
 
 using namespace testing_support;
+using testing::AllOf;
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -229,6 +231,26 @@ TEST(OneProcess, GemmsAreChosenForTheMultiprocessorsOfTheFlag) {
     EXPECT_THAT(questions, Not(IsEmpty()));
     for (const auto& question : questions) EXPECT_EQ(question.multiprocessors, multiprocessors);
   }
+}
+
+// For each op whose GEMM there is no kernel for: nothing has run.
+TEST(OneProcess, AShapeThatCublasLtHasNoKernelForIsNamedBeforeTheFirstStep) {
+  fake_cuda::reset(12);
+  Experiment alone = experiment({.tp = 1, .cp = 1, .dp = 1, .pp = 1}, DType::bf16);
+  alone.layers_per_chunk = {2, 2};
+  const int vocabulary = alone.run->model.vocab;
+  for (const bool gradient : {false, true}) {
+    fake_cublas_lt::state() = {};
+    fake_cublas_lt::state().refuses = [&](int64_t m, int64_t n, int64_t) {
+      return gradient ? m == vocabulary : n == vocabulary;
+    };
+    EXPECT_THAT(refusal([&] { run_of_one_process(alone); }),
+                AllOf(HasSubstr("model: cuBLASLt has no algorithm for the GEMM "),
+                      HasSubstr(gradient ? "bf16 to f32, of head.W" : "bf16 to bf16, of head.F"),
+                      HasSubstr("or --backend cpu")));
+    EXPECT_THAT(fake_cublas_lt::state().gemms, IsEmpty());
+  }
+  fake_cublas_lt::state() = {};
 }
 
 // The stand-in shows one GPU, as `srun --gpus-per-task=1` does.

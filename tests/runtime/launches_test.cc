@@ -1,12 +1,16 @@
-// The launches that lib/stp/model/work.h declares for the suite are the kernels that the runtime calls.
+// The launches and GEMMs that lib/stp/model/work.h declares for the suite are the kernels that the runtime
+// calls.
 #include <gtest/gtest.h>
 
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <set>
 #include <string>
+#include <tuple>
 
 #include "stp/cpu/cpu_stream.h"
+#include "stp/runtime/gemm_calls.h"
 #include "support/effort.h"
 #include "support/forwarding_kernels.h"
 #include "support/training.h"
@@ -16,6 +20,13 @@ namespace {
 
 using namespace testing_support;
 
+// Transposed operands, m, n, k, and the type of the result.
+using GemmKey = std::tuple<bool, bool, int64_t, int64_t, int64_t, DType>;
+GemmKey key_of(const kernel::Gemm& gemm) {
+  const auto [ta, tb, m, n, k] = gemm.shape();
+  return {ta, tb, m, n, k, gemm.c.type};
+}
+
 // Calls by op. Those of the norm that a collective makes beside it belong to a unit, other kernels of
 // collectives and exchanges to none.
 class Launches {
@@ -24,6 +35,11 @@ class Launches {
     const std::lock_guard lock(mutex_);
     ++(kernel.find("norm") == std::string::npos ? others_ : norms_)[op];
   }
+  void add(const kernel::Gemm& gemm) {
+    const std::lock_guard lock(mutex_);
+    gemms_.insert(key_of(gemm));
+  }
+  [[nodiscard]] const std::set<GemmKey>& gemms() const { return gemms_; }
   [[nodiscard]] int of(OpId id, const Op& op) const {
     const auto count = [&](const std::map<uint32_t, int>& calls) {
       const auto found = calls.find(id);
@@ -36,6 +52,7 @@ class Launches {
  private:
   std::mutex mutex_;
   std::map<uint32_t, int> norms_, others_;
+  std::set<GemmKey> gemms_;
 };
 
 class CountingKernels : public ForwardingKernels<CountingKernels> {
@@ -50,6 +67,7 @@ class CountingKernels : public ForwardingKernels<CountingKernels> {
     on.enqueue([this, &on] {
       if (on.running()) launches_.add(*on.running(), Kernel::name);
     });
+    if constexpr (std::is_same_v<Kernel, kernel::Gemm>) launches_.add(kernel);
     real_->issue(stream, kernel);
   }
 
@@ -69,6 +87,7 @@ using Counts = std::map<std::string, int>;
 // Of the rank that leads its groups: it has the sums that only one rank of a group makes.
 struct Both {
   Counts called, declared;
+  std::set<GemmKey> gemms, declared_gemms;  // of all pipeline ranks
 };
 Both launches_of(const LaunchCase& c) {
   const int cp = c.variant.context_parallel;
@@ -92,7 +111,10 @@ Both launches_of(const LaunchCase& c) {
   }
   const Shape shape = shape_of(training, c.variant);
   Both counts;
-  for (int pp = 0; pp < 2; ++pp)
+  for (int pp = 0; pp < 2; ++pp) {
+    counts.gemms.merge(std::set(launches[&backend->device(training.grid.rank({.pp = pp}))].gemms()));
+    for (const UnitGemm& each : gemms_of_rank(program, pp, training.model, shape))
+      counts.declared_gemms.insert(key_of(gemm_call(each.gemm, training.type)));
     for (OpId id = program.rank_begin[pp]; id < program.rank_begin[pp + 1]; ++id) {
       const Op& op = program.ops[id];
       const bool computes = op.kind == OpKind::compute || op.kind == OpKind::weight_gradients;
@@ -114,6 +136,7 @@ Both launches_of(const LaunchCase& c) {
       if (op.kind == OpKind::weight_gradients && has_pass(op.unit, UnitPass::W_early))
         counts.declared[name] += work_of(UnitPass::W_early);
     }
+  }
   return counts;
 }
 
@@ -154,8 +177,9 @@ TEST(Launches, OfTheSuiteAreTheKernelsThatTheRuntimeCalls) {
   Sample sampled;
   for (const LaunchCase& c : cases()) {
     if (!sampled()) continue;
-    const auto [called, declared] = launches_of(c);
-    EXPECT_EQ(called, declared) << c.schedule << " tp " << c.tp << " " << to_string(c.variant);
+    const Both of = launches_of(c);
+    EXPECT_EQ(of.called, of.declared) << c.schedule << " tp " << c.tp << " " << to_string(c.variant);
+    EXPECT_EQ(of.gemms, of.declared_gemms) << c.schedule << " tp " << c.tp << " " << to_string(c.variant);
   }
 }
 

@@ -196,8 +196,10 @@ cublasStatus_t heuristic(cublasLtHandle_t, cublasLtMatmulDesc_t descriptor, cubl
   state().questions.push_back(
       {most, how.multiprocessors, prefers.workspace_bytes, prefers.reductions, prefers.alignments});
   if (state().answer != CUBLAS_STATUS_SUCCESS) return state().answer;
-  if (c != d || !Shape(how, of<Layout>(a), of<Layout>(b), of<Layout>(d)).fits())
-    return CUBLAS_STATUS_INVALID_VALUE;
+  const Shape shape(how, of<Layout>(a), of<Layout>(b), of<Layout>(d));
+  if (c != d || !shape.fits()) return CUBLAS_STATUS_INVALID_VALUE;
+  if (state().refuses && state().refuses(shape.result.columns, shape.result.rows, shape.inner()))
+    return CUBLAS_STATUS_NOT_SUPPORTED;
   *count = 0;
   for (size_t i = 0; i < state().algorithms.size() && *count < most; ++i) {
     const auto& algorithm = state().algorithms[i];
@@ -241,6 +243,7 @@ cublasStatus_t matmul(cublasLtHandle_t, cublasLtMatmulDesc_t descriptor, const v
 const CublasLtApi& cublas_lt() {
   static const CublasLtApi api{
       .cublasLtGetStatusName = status_name,
+      .cublasLtGetVersion = [] { return state().version; },
       .cublasLtCreate = create_handle,
       .cublasLtDestroy = destroy_handle,
       .cublasLtMatrixLayoutCreate =

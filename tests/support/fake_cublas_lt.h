@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace stp::fake_cublas_lt {
@@ -29,9 +30,12 @@ struct Question {
 };
 
 struct State {
+  size_t version = CUBLAS_VERSION;
   std::vector<Algorithm> algorithms{{}};           // best first, by the heuristic
   cublasStatus_t answer = CUBLAS_STATUS_SUCCESS;   // of the heuristic
   cublasStatus_t outcome = CUBLAS_STATUS_SUCCESS;  // of GEMMs
+  // Shapes that there is no kernel for, as the backend has them: m x n x k.
+  std::function<bool(int64_t m, int64_t n, int64_t k)> refuses = {};
   std::vector<Question> questions;
   std::vector<int> gemms;  // the algorithm of each, in the order of the calls
   int alive = 0;           // handles, descriptors, layouts and preferences

@@ -1,6 +1,7 @@
 #include "support/fake_nccl.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <set>
 
@@ -14,6 +15,9 @@ namespace {
 
 FakeNccl* current = nullptr;
 thread_local int this_process = 0;
+
+// The numbers of communicators that only make others begin here.
+constexpr int kSetUps = 1 << 16;
 
 size_t bytes_of_type(int type) { return type == ncclFloat64 ? 8 : type == ncclBfloat16 ? 2 : 4; }
 
@@ -122,19 +126,35 @@ ncclResult_t FakeNccl::init(ncclComm_t* handle, int ranks, const ncclUniqueId& i
   int group = -1;
   std::memcpy(&group, id.internal, sizeof group);
   if (group < 0 || group >= ids_ || id.internal[sizeof group] != 0x5A) problem("no id of this library");
-  if (config.blocking != 0) problem("a communicator that blocks");
-  configs_[this_process].push_back(config);
+  if (config.blocking != 0) problem("a set-up that blocks");
   calls_.push_back({this_process, "ncclCommInitRankConfig", group});
   const Trouble what = init_trouble ? init_trouble(this_process) : Trouble{};
   if (what.result != ncclSuccess) return what.result;
-  comms_.push_back(std::make_unique<Comm>(Comm{this_process, group, ranks, index}));
+  comms_.push_back(std::make_unique<Comm>(Comm{this_process, kSetUps + group, ranks, index}));
   comms_.back()->in_progress = what.in_progress;
   comms_.back()->async = what.async;
   for (const auto& comm : comms_)
-    if (comm.get() != comms_.back().get() && comm->group == group &&
+    if (comm.get() != comms_.back().get() && comm->group == comms_.back()->group &&
         (comm->size != ranks || comm->index == index))
       problem("members of one communicator do not fit");
   *handle = reinterpret_cast<ncclComm_t>(comms_.back().get());
+  return ncclInProgress;
+}
+
+// The copies of one communicator's members have the number of their id.
+ncclResult_t FakeNccl::split(ncclComm_t handle, int key, ncclComm_t* copy, const ncclConfig_t& config) {
+  const std::lock_guard lock(mutex_);
+  Comm& comm = *reinterpret_cast<Comm*>(handle);
+  check_live(comm, "work");
+  if (comm.in_progress != 0 || key != comm.index) problem("a copy of what is not made, or of another member");
+  if (config.blocking != 1) problem("a communicator whose calls start threads");
+  configs_[comm.process].push_back(config);
+  calls_.push_back({comm.process, "ncclCommSplit", comm.group - kSetUps});
+  comms_.push_back(std::make_unique<Comm>(Comm{comm.process, comm.group - kSetUps, comm.size, key, true}));
+  comm.copy = comms_.back().get();
+  comm.copied_to = copy;
+  comm.in_progress = 2;
+  *copy = nullptr;
   return ncclInProgress;
 }
 
@@ -142,12 +162,15 @@ ncclResult_t FakeNccl::ask(ncclComm_t handle, ncclResult_t* state) {
   const std::lock_guard lock(mutex_);
   Comm& comm = *reinterpret_cast<Comm*>(handle);
   check_live(comm, "ncclCommGetAsyncError");
-  const auto come = std::count_if(comms_.begin(), comms_.end(),
-                                  [&](const auto& other) { return other->group == comm.group; });
+  const auto come = std::count_if(comms_.begin(), comms_.end(), [&](const auto& other) {
+    return other->group == comm.group && (comm.copy == nullptr || other->copy != nullptr);
+  });
   *state = comm.async != ncclSuccess                   ? comm.async
            : come < comm.size || comm.in_progress != 0 ? ncclInProgress
                                                        : ncclSuccess;
   if (comm.in_progress > 0) --comm.in_progress;
+  if (*state == ncclSuccess && comm.copied_to != nullptr)
+    *std::exchange(comm.copied_to, nullptr) = reinterpret_cast<ncclComm_t>(comm.copy);
   return ncclSuccess;
 }
 
@@ -159,19 +182,20 @@ ncclResult_t FakeNccl::end(ncclComm_t handle, const std::string& name, State sta
   if (state == State::aborted && version >= NCCL_VERSION(2, 22, 3) && depth_[std::this_thread::get_id()] != 1)
     problem("an abort outside a group");
   comm.state = state;
-  calls_.push_back({comm.process, name, comm.group});
-  if (state == State::finalized) comm.in_progress = 2;
-  return state == State::finalized ? ncclInProgress : ncclSuccess;
+  calls_.push_back(
+      {comm.process, comm.blocks || state == State::aborted ? name : "set-up: " + name, comm.group});
+  if (comm.blocks || state != State::finalized) return ncclSuccess;
+  comm.in_progress = 2;
+  return ncclInProgress;
 }
 
 ncclResult_t FakeNccl::call(ncclComm_t handle, Call made) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   Comm& comm = *reinterpret_cast<Comm*>(handle);
   check_live(comm, "work");
+  if (!comm.blocks) problem(made.name + " of a communicator that starts a thread for it");
   const bool grouped = depth_[std::this_thread::get_id()] != 0;
   std::vector<Grouped>& group = grouped_[std::this_thread::get_id()];
-  if (comm.in_progress != 0 && group.empty())
-    problem(made.name + " while the communicator is busy with the call before");
   if (grouped && made.peer < 0) problem(made.name + " in a group");
   made.process = comm.process;
   made.group = comm.group;
@@ -182,7 +206,10 @@ ncclResult_t FakeNccl::call(ncclComm_t handle, Call made) {
     comm.collectives.push_back(made);
   const Trouble what = trouble ? trouble(made) : Trouble{};
   comm.async = what.async;
-  comm.in_progress = what.in_progress;
+  if (what.never_returns) {
+    lock.unlock();
+    for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+  }
   if (what.result != ncclSuccess) return what.result;
   if (what.never_ends)
     fake_cuda::launch_when(
@@ -191,7 +218,7 @@ ncclResult_t FakeNccl::call(ncclComm_t handle, Call made) {
     group.push_back({made, comm.size, comm.index});
   else if (made.stream != nullptr)
     carry_out({{made, comm.size, comm.index}});
-  return what.in_progress != 0 && !what.says_success ? ncclInProgress : ncclSuccess;
+  return ncclSuccess;
 }
 
 // All of a group come before any of them waits.
@@ -284,6 +311,9 @@ struct FakeNcclFunctions {
     a.ncclCommInitRankConfig = [](ncclComm_t* comm, int ranks, ncclUniqueId id, int index,
                                   ncclConfig_t* config) {
       return current->init(comm, ranks, id, index, *config);
+    };
+    a.ncclCommSplit = [](ncclComm_t comm, int, int key, ncclComm_t* copy, ncclConfig_t* config) {
+      return current->split(comm, key, copy, *config);
     };
     a.ncclCommGetAsyncError = [](ncclComm_t comm, ncclResult_t* state) { return current->ask(comm, state); };
     a.ncclCommFinalize = [](ncclComm_t comm) {

@@ -38,9 +38,9 @@ class FakeNccl {
   struct Trouble {
     ncclResult_t result = ncclSuccess;  // that it returns
     ncclResult_t async = ncclSuccess;   // that is found later, from the call on
-    int in_progress = 0;                // questions after it that are answered "in progress"; −1: all
+    int in_progress = 0;                // of a set-up: questions answered "in progress"; −1: all
     bool never_ends = false;            // on the device
-    bool says_success = false;          // at once, though it is in progress
+    bool never_returns = false;
   };
 
   FakeNccl();
@@ -60,7 +60,7 @@ class FakeNccl {
   /// Those that are work of streams.
   [[nodiscard]] std::vector<Call> work(int process);
   [[nodiscard]] int64_t count(const std::string& name);
-  [[nodiscard]] std::vector<ncclConfig_t> configs(int process);
+  [[nodiscard]] std::vector<ncclConfig_t> configs(int process);  // of communicators that are used
 
   /// What NCCL would have failed on: uses out of order or after the end, groups that do not close, calls of
   /// members that differ, and what was left standing. After all is over.
@@ -71,9 +71,12 @@ class FakeNccl {
   enum class State { live, finalized, destroyed, aborted };
   struct Comm {
     int process, group, size, index;
+    bool blocks = false;  // made by ncclCommSplit; the others only make these
     State state = State::live;
     ncclResult_t async = ncclSuccess;
     int in_progress = 0;
+    Comm* copy = nullptr;             // that ncclCommSplit makes
+    ncclComm_t* copied_to = nullptr;  // once all have come
     std::vector<Call> collectives = {};
     std::map<int, std::vector<Call>> sent = {}, received = {};  // by peer
   };
@@ -88,6 +91,7 @@ class FakeNccl {
   void check_live(const Comm& comm, const std::string& name);
   ncclResult_t init(ncclComm_t* handle, int ranks, const ncclUniqueId& id, int index,
                     const ncclConfig_t& config);
+  ncclResult_t split(ncclComm_t handle, int key, ncclComm_t* copy, const ncclConfig_t& config);
   ncclResult_t ask(ncclComm_t handle, ncclResult_t* state);
   ncclResult_t end(ncclComm_t handle, const std::string& name, State state);
   ncclResult_t call(ncclComm_t handle, Call made);

@@ -123,17 +123,17 @@ const BuiltIn& built_in(const std::string& name) {
 }
 
 std::vector<Finding> examine(const BuiltIn& kind, int device, const std::vector<DType>& types) {
-  std::vector<Finding> found = kind.examine(device);
-  if (!lack_of(found).empty()) return found;
+  Findings found;
+  found.append(kind.examine(device));
+  if (!lack_of(found.all()).empty()) return found.all();
   try {
-    for (const DType type : types) {
-      const auto backend = kind.make({.world_size = 1}, device);
-      for (Finding& each : self_check(*backend, type)) found.push_back(std::move(each));
-    }
+    const auto backend = kind.make({.world_size = 1}, device);
+    for (const DType type : types) found.append(self_check(*backend, type));
   } catch (const std::exception& error) {
-    found.push_back({"self-check", Finding::State::missing, error.what()});
+    found.add({"self-check", Finding::State::missing, error.what()});
   }
-  return found;
+  if (const auto slow = too_slow(found.all()); slow && kind.ranks != 0) found.append({*slow});
+  return found.all();
 }
 
 std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options) {

@@ -358,9 +358,12 @@ TYPED_TEST(CpuKernels, RowMaximumIsFoundWhereverItIs) {
   for (const int64_t columns : {1, 7, 8, 29}) {
     Values x = this->random(columns * columns);  // in row i at i
     for (int64_t i = 0; i < columns; ++i) x[i * columns + i] = 9 + static_cast<double>(i % 3);
-    const Tensor maximum = this->fresh(columns, 1, this->kSums);
-    this->k_.issue(this->s_, kernel::RowMaximum{this->put(columns, columns, x), maximum});
+    const Tensor maximum = this->fresh(columns, 1, this->kSums), own = this->fresh(columns, 1, this->kSums);
+    this->k_.issue(this->s_, kernel::ExponentialSums{this->put(columns, columns, x),
+                                                     this->indices(std::vector<int32_t>(columns)), 0, maximum,
+                                                     own, this->fresh(columns, 2, this->kSums)});
     const Values values = this->get(maximum);
+    EXPECT_EQ(values, this->get(own));
     for (int64_t i = 0; i < columns; ++i) EXPECT_EQ(values[i], 9 + static_cast<double>(i % 3)) << columns;
   }
 }
@@ -394,31 +397,24 @@ TYPED_TEST(CpuKernels, CrossEntropyInShares) {
       return part;
     };
     Values maximum(rows, -INFINITY), sums(2 * rows);
+    std::vector<std::pair<Tensor, Tensor>> shares;  // own maxima and sums
     for (int64_t rank = 0; rank < ranks; ++rank) {
-      const Tensor to = this->fresh(rows, 1, this->kSums);
-      this->k_.issue(this->s_, kernel::RowMaximum{this->put(rows, share, own(logits, rank)), to});
-      const Values part = this->get(to);
+      const auto& [highest, sum] =
+          shares.emplace_back(this->fresh(rows, 1, this->kSums), this->fresh(rows, 2, this->kSums));
+      this->k_.issue(
+          this->s_, kernel::ExponentialSums{this->put(rows, share, own(logits, rank)), this->indices(targets),
+                                            rank * share, this->fresh(rows, 1, this->kSums), highest, sum});
+      const Values part = this->get(highest);
       for (int64_t i = 0; i < rows; ++i) {
         EXPECT_EQ(part[i], *std::max_element(&logits[i * vocabulary + rank * share],
                                              &logits[i * vocabulary + rank * share] + share));
         maximum[i] = std::max(maximum[i], part[i]);
       }
     }
-    for (int64_t rank = 0; rank < ranks; ++rank) {
-      const Tensor to = this->fresh(rows, 2, this->kSums), by = this->fresh(rows, 2, this->kSums),
-                   highest = this->fresh(rows, 1, this->kSums), x = this->put(rows, share, own(logits, rank));
-      const auto sum = [&](const Tensor& shift, const Tensor& into) {
-        this->k_.issue(this->s_,
-                       kernel::ExponentialSums{x, shift, this->indices(targets), rank * share, into});
-      };
-      sum(this->put_sums(rows, 1, maximum), to);
-      const Values part = this->get(to);
+    for (const auto& [highest, sum] : shares) {  // brought to all ranks' maximum
+      this->k_.issue(this->s_, kernel::RescaleRows{highest, this->put_sums(rows, 1, maximum), {}, 1, sum, 1});
+      const Values part = this->get(sum);
       for (int64_t i = 0; i < 2 * rows; ++i) sums[i] += part[i];
-      // From the rank's own maximum, brought to all ranks'.
-      this->k_.issue(this->s_, kernel::RowMaximum{x, highest});
-      sum(highest, by);
-      this->k_.issue(this->s_, kernel::RescaleRows{highest, this->put_sums(rows, 1, maximum), {}, 1, by, 1});
-      this->expect_near(by, part, 10);
     }
     for (int64_t rank = 0; rank < ranks; ++rank) {
       const Tensor in_place = this->put(rows, share, own(logits, rank)),

@@ -385,23 +385,14 @@ void compute(const kernel::EmbeddingBackward& k) {
 }
 
 template <typename T>
-void compute(const kernel::RowMaximum& k) {
-  const In<T> logits(k.logits);
-  T* const maximum = data<T>(k.maximum);
-  for (int64_t row = 0; row < k.logits.rows; ++row)
-    maximum[row] = largest_of<T>(k.logits.columns, logits + row * k.logits.columns);
-}
-
-template <typename T>
 void compute(const kernel::ExponentialSums& k) {
   const int64_t columns = k.logits.columns;
   const In<T> all(k.logits);
-  const T* const maximum = data<T>(k.maximum);
   const int32_t* const targets = data<int32_t>(k.targets);
-  T* const sums = data<T>(k.sums);
+  T *const maximum = data<T>(k.maximum), *const own = data<T>(k.own), *const sums = data<T>(k.sums);
   for (int64_t row = 0; row < k.logits.rows; ++row) {
     const T* const logits = all + row * columns;
-    const T shift = maximum[row];
+    const T shift = maximum[row] = own[row] = largest_of<T>(columns, logits);
     // Exponentials first, then their sum: a loop of floats and doubles is not vectorised.
     std::array<T, 256> part;
     double total = 0;

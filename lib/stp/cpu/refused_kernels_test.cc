@@ -132,10 +132,11 @@ TEST_F(RefusedKernels, SwiGluAndEmbedding) {
 
 TEST_F(RefusedKernels, CrossEntropy) {
   const Tensor nothing = tensor(6, 0);
-  expect_refused(kernel::RowMaximum{nothing, column_}, "no columns");
-  expect_refused(kernel::RowMaximum{x_, row_}, "maximum");
-  expect_refused(kernel::ExponentialSums{x_, column_, tokens_, 0, column_}, "sums");
-  expect_refused(kernel::ExponentialSums{x_, column_, column_, 0, pair_}, "targets");
+  expect_refused(kernel::ExponentialSums{nothing, tokens_, 0, column_, column_, pair_}, "no columns");
+  expect_refused(kernel::ExponentialSums{x_, tokens_, 0, row_, column_, pair_}, "maximum");
+  expect_refused(kernel::ExponentialSums{x_, tokens_, 0, column_, row_, pair_}, "own");
+  expect_refused(kernel::ExponentialSums{x_, tokens_, 0, column_, column_, column_}, "sums");
+  expect_refused(kernel::ExponentialSums{x_, column_, 0, column_, column_, pair_}, "targets");
   expect_refused(kernel::CrossEntropy{column_, pair_, tokens_, 0, 1, x_, one64_}, "loss");
   expect_refused(kernel::CrossEntropy{pair_, pair_, tokens_, 0, 1, x_, one_}, "maximum");
   expect_refused(kernel::CrossEntropy{column_, {}, {}, 0, 1, x_, one_}, "sums");
@@ -170,7 +171,9 @@ TEST_F(RefusedKernels, MixedTypes) {
                  "gradient is 1 x 8 bf16, not 1 x 8 f32");
   expect_refused(kernel::AddColumnSums{narrow, narrow_row}, "bf16, not 1 x 8 f32");
   expect_refused(kernel::EmbeddingBackward{tokens_, narrow, 0, narrow}, "bf16, not 6 x 8 f32");
-  expect_refused(kernel::RowMaximum{narrow, tensor(6, 1, DType::bf16)}, "bf16, not 6 x 1 f32");
+  const Tensor narrow_column = tensor(6, 1, DType::bf16);
+  expect_refused(kernel::ExponentialSums{narrow, tokens_, 0, narrow_column, column_, pair_},
+                 "bf16, not 6 x 1 f32");
   expect_refused(kernel::AdamW{{}, 1, none_, narrow, narrow, narrow, narrow, narrow}, "bf16, not 6 x 8 f32");
   expect_refused(kernel::AdamW{{}, 1, none_, double_, double_, double_, double_, narrow},
                  "f64, not 6 x 8 f32");

@@ -35,6 +35,7 @@ CudaDevice::CudaDevice(CudaRun& run, int rank, const BackendOptions& options)
   run_.make_current();
   kernels_ = std::make_unique<CudaKernels>(
       *this, CudaKernelOptions{.gemm = {.time_candidates = options.time_gemms,
+                                        .winners = options.gemm_winners,
                                         .multiprocessors = options.gemm_multiprocessors}});
 }
 

@@ -106,8 +106,8 @@ bool is_trusted(CudaAttention attention) { return !distrusted().contains(attenti
 std::vector<Finding> examine_attention(const std::function<std::vector<float>(CudaAttention)>& run,
                                        bool has_cudnn) {
   constexpr double kMostError = 0x1p-5;  // bf16's rounding, of values and of probabilities, is below
+  Findings all;
   const std::vector<float> plain = run(CudaAttention::plain);
-  std::vector<Finding> all;
   const auto compare = [&](CudaAttention way, const std::string& name, const std::string& instead) {
     const std::vector<float> found = run(way);
     double error = 0, size = 0;
@@ -117,42 +117,42 @@ std::vector<Finding> examine_attention(const std::function<std::vector<float>(Cu
     }
     const bool right = std::sqrt(error) <= kMostError * std::sqrt(size);  // not if it is NaN
     if (!right) distrusted().insert(way);
-    all.push_back(
-        {name, right ? State::works : State::falls_back,
-         right ? "as the plain kernels" : "gives other numbers than the plain kernels; " + instead});
+    all.add({name, right ? State::works : State::falls_back,
+             right ? "as the plain kernels" : "gives other numbers than the plain kernels; " + instead});
   };
   compare(CudaAttention::tensor_cores, "attention by tensor cores", "the plain kernels take its place");
   if (has_cudnn) compare(CudaAttention::cudnn, "attention by cuDNN", "our own kernels take its place");
-  return all;
+  return all.all();
 }
 
 std::vector<Finding> examine(int gpu) {
   const std::string major = std::to_string(CUDART_VERSION / 1000);
+  Findings found;
+  found.add(driver());
+  found.add(device(gpu));
+  found.add(library(
+      "cuBLASLt", "libcublasLt.so." + major,
+      [](const SharedLibrary& loaded) { return version_by_value(loaded, "cublasLtGetVersion"); },
+      State::missing, ""));
+  found.add(library(
+      "NCCL", "libnccl.so.2",
+      [](const SharedLibrary& loaded) { return version_by_pointer(loaded, "ncclGetVersion"); },
+      State::falls_back, "; without it a run has one GPU"));
   const std::string attention = lack_of_cudnn_attention();
-  std::vector<Finding> found{
-      driver(),
-      device(gpu),
-      library(
-          "cuBLASLt", "libcublasLt.so." + major,
-          [](const SharedLibrary& loaded) { return version_by_value(loaded, "cublasLtGetVersion"); },
-          State::missing, ""),
-      library(
-          "NCCL", "libnccl.so.2",
-          [](const SharedLibrary& loaded) { return version_by_pointer(loaded, "ncclGetVersion"); },
-          State::falls_back, "; without it a run has one GPU"),
+  found.add(
       {"attention by cuDNN", attention.empty() ? State::works : State::falls_back,
-       attention.empty() ? "where it takes the shape" : attention + "; our own kernels take its place"}};
-  if (!lack_of(found).empty()) return found;
+       attention.empty() ? "where it takes the shape" : attention + "; our own kernels take its place"});
+  if (!lack_of(found.all()).empty()) return found.all();
   try {
     const auto backend = make_backend({.world_size = 1}, gpu);
-    found.push_back(clock_of(*backend));
-    for (Finding& each :
-         examine_attention([&](CudaAttention way) { return attention_by(way, *backend); }, attention.empty()))
-      found.push_back(std::move(each));
+    found.add({"context", State::works, "with a handle of each library"});
+    found.add(clock_of(*backend));
+    found.append(
+        examine_attention([&](CudaAttention way) { return attention_by(way, *backend); }, attention.empty()));
   } catch (const std::exception& error) {
-    found.push_back({"self-check", State::missing, error.what()});
+    found.add({"self-check", State::missing, error.what()});
   }
-  return found;
+  return found.all();
 }
 
 }  // namespace stp::cuda

@@ -62,7 +62,8 @@ struct BackendOptions {
   double hold_compute_us = 0;     // Device::hold_compute(), microseconds (CUDA)
   std::vector<std::string> nccl;  // NCCL options of groups among processes (lib/stp/cuda/nccl_tuning.h)
   // For GEMMs, if a library chooses the kernel (CUDA):
-  bool time_gemms = false;  // time the candidates at a shape's first use; for benchmarks
+  bool time_gemms = false;   // time the candidates at a shape's first use; for benchmarks
+  std::string gemm_winners;  // a file that keeps the fastest of them, for runs; "": none
   // Multiprocessors for GEMM kernels; the others are left to communication. 0: all.
   int gemm_multiprocessors = 0;
 };

@@ -438,12 +438,12 @@ struct AdamW {
   }
 };
 
-using All = std::tuple<Fill, Copy, CopyColumns, Scale, AddRows, CheckFinite, Gemm, RmsNormForward,
-                       RmsNormBackward, LayerNormForward, LayerNormBackward, BiasRopeForward, RopeBackward,
-                       AddBias, AddColumnSums, AttentionForward, AttentionBackward, AttentionMergeForward,
-                       AttentionMergeBackward, SwigluForward, SwigluBackward, ActivationForward,
-                       ActivationBackward, EmbeddingForward, EmbeddingBackward, RowMaximum, ExponentialSums,
-                       RescaleRows, CrossEntropy, AddSumOfSquares, AdamW>;
+using All =
+    std::tuple<Fill, Copy, CopyColumns, Scale, AddRows, CheckFinite, Gemm, RmsNormForward, RmsNormBackward,
+               LayerNormForward, LayerNormBackward, BiasRopeForward, RopeBackward, AddBias, AddColumnSums,
+               AttentionForward, AttentionBackward, AttentionMergeForward, AttentionMergeBackward,
+               SwigluForward, SwigluBackward, ActivationForward, ActivationBackward, EmbeddingForward,
+               EmbeddingBackward, ExponentialSums, RescaleRows, CrossEntropy, AddSumOfSquares, AdamW>;
 
 }  // namespace kernel
 

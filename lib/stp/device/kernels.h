@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <stdexcept>
+#include <string>
 #include <tuple>
 
 #include "stp/device/device.h"
@@ -41,6 +42,9 @@ class Kernels : public RunsAll<kernel::All> {
   }
   /// Whether this backend has the kernels that only vision encoders use: attention without mask.
   [[nodiscard]] virtual bool vision() const { return false; }
+  /// Before the first call of such a GEMM, whose operands have no memory yet: why there is no kernel for it,
+  /// or "".
+  virtual std::string lack_of(const kernel::Gemm&) { return ""; }
 };
 
 /// Runs all kernels alike, by a template run_any(Stream&, const Kernel&) of `Self`; overloads of run_any

@@ -6,33 +6,27 @@
 
 namespace stp::kernel {
 
-// Vocabulary-parallel cross-entropy in three steps, with an all-reduce after the first (max) and the second
-// (sum). `logits` has this rank's entries of the vocabulary, from entry `first` on, for T rows. maximum is T
-// × 1. sums is T × 2: Σ exp(logit − maximum), and the target's logit if this rank holds it, else 0. Both are
-// of S. X and S: kernel_arguments.h.
+// Vocabulary-parallel cross-entropy, which reads the logits twice: ExponentialSums, an all-reduce of the
+// maxima, RescaleRows, an all-reduce of the sums, CrossEntropy. `logits` has this rank's entries of the
+// vocabulary, from entry `first` on, for T rows. maximum is T × 1. sums is T × 2: Σ exp(logit − maximum), and
+// the target's logit if this rank holds it, else 0. Both are of S. X and S: kernel_arguments.h.
 
-struct RowMaximum {
-  static constexpr auto name = "row_maximum";
-  TensorView logits, maximum;
+/// By the maximum of the rank's own entries, which goes to `maximum` and `own`: an all-reduce replaces one.
+struct ExponentialSums {
+  static constexpr auto name = "exponential_sums";
+  TensorView logits, targets;
+  int64_t first;
+  TensorView maximum, own, sums;
 
   [[nodiscard]] DType type() const { return logits.type; }
   void check() const {
     if (logits.columns < 1) refuse(name, "logits have no columns");
-    expect(name, logits, {{"maximum", maximum, logits.rows, 1, statistics_type(logits.type)}});
-  }
-};
-struct ExponentialSums {
-  static constexpr auto name = "exponential_sums";
-  TensorView logits, maximum, targets;
-  int64_t first;
-  TensorView sums;
-
-  [[nodiscard]] DType type() const { return logits.type; }
-  void check() const {
+    const DType statistics = statistics_type(logits.type);
     expect(name, logits,
-           {{"maximum", maximum, logits.rows, 1, statistics_type(logits.type)},
-            {"targets", targets, logits.rows, 1, DType::i32},
-            {"sums", sums, logits.rows, 2, statistics_type(logits.type)}});
+           {{"targets", targets, logits.rows, 1, DType::i32},
+            {"maximum", maximum, logits.rows, 1, statistics},
+            {"own", own, logits.rows, 1, statistics},
+            {"sums", sums, logits.rows, 2, statistics}});
   }
 };
 /// From a rank's own entries to those of all ranks (online softmax, arXiv 2411.05288, section 4): the first

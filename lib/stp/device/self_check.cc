@@ -150,7 +150,11 @@ std::vector<float> attention_and_gradient(Backend& backend, Kernels& kernels, DT
 }
 
 std::vector<Finding> self_check(Backend& backend, DType type) {
-  return {gemm(backend, type, 48), gemm(backend, type, 45), attention(backend, type)};
+  Findings found;
+  found.add(gemm(backend, type, 48));
+  found.add(gemm(backend, type, 45));
+  found.add(attention(backend, type));
+  return found.all();
 }
 
 }  // namespace stp

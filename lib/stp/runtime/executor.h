@@ -86,6 +86,7 @@ class Executor {
   };
 
   void make_ranks();
+  void prepare_gemms(RankState& rank, const Shape& shape) const;
   void make_groups();
   void make_vocabulary_groups();
   void make_links();

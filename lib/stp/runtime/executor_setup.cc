@@ -6,6 +6,9 @@
 #include <stdexcept>
 #include <utility>
 
+#include "stp/base/error.h"
+#include "stp/runtime/gemm_calls.h"
+
 namespace stp {
 namespace {
 
@@ -52,12 +55,16 @@ Executor::Executor(Backend& backend, const ExecutionPlan& plan, const Training& 
   Shape shape{.seq = training.seq,
               .microbatch_size = training.microbatch_size,
               .strategy = plan.program.strategy,
-              .element_bytes = static_cast<int>(bytes_of(training.type))};
+              .element_bytes = static_cast<int>(bytes_of(training.type)),
+              .vision_tokens = training.vision_tokens,
+              .shares_vocabulary = plan.program.vocabulary != Vocabulary::whole};
   shape.strategy.tp = training.grid.tp;
+  shape.strategy.pp = training.grid.pp;
   for (const int layers : plan.program.layers_per_stage)
     offloaded_.push_back(offloaded_tensors(training.model, shape, Implementation::suite, layers,
                                            plan.program.strategy.offload));
   make_ranks();
+  for (const auto& rank : ranks_) prepare_gemms(*rank, shape);
   make_groups();
   make_links();
   for (const auto& rank : ranks_) rank->device.synchronize();
@@ -116,6 +123,15 @@ void Executor::make_ranks() {
       throw std::runtime_error("rank " + std::to_string(world_rank) + ", its parameters: " + error.what());
     }
   }
+}
+
+// Before any step: a library may have no kernel for a size.
+void Executor::prepare_gemms(RankState& rank, const Shape& shape) const {
+  for (const auto& [op, gemm] : gemms_of_rank(plan_.program, rank.place.pp, training_.model, shape))
+    if (const std::string lack = rank.device.kernels().lack_of(gemm_call(gemm, training_.type));
+        !lack.empty())
+      throw InputError("", "model", lack + ", of " + op,
+                       "use another tp, seq or microbatch_size, or --backend cpu");
 }
 
 Executor::RankGroup Executor::make_group(const std::string& name, const std::vector<int>& members,

@@ -28,24 +28,30 @@ Tensor own_rows(const UnitContext& context, const Tensor& all) {
 
 void head_statistics(const TensorGroup& group, const Op& op) {
   std::vector<Part> maxima, sums;
+  std::vector<Tensor> own;
   for (RankState* rank : group.ranks) {
     SavedUnit& saved = rank->saved_unit(op);
     const Tensor maximum = saved[Between::maximum] = make_statistics(*rank, *rank->compute, 1),
                  sum = saved[Between::sums] = make_statistics(*rank, *rank->compute, 2);
     maxima.push_back({rank->compute.get(), maximum, maximum});
     sums.push_back({rank->compute.get(), sum, sum});
-    rank->device.kernels().issue(
-        *rank->compute, kernel::RowMaximum{.logits = saved[Saved::logits_gradient], .maximum = maximum});
+    own.push_back(make_statistics(*rank, *rank->compute, 1));
+    rank->device.kernels().issue(*rank->compute,
+                                 kernel::ExponentialSums{.logits = saved[Saved::logits_gradient],
+                                                         .targets = rank->targets[op.microbatch],
+                                                         .first = first_entry(*rank, op),
+                                                         .maximum = maximum,
+                                                         .own = own.back(),
+                                                         .sums = sum});
   }
   group.inside->all_reduce(Reduce::maximum, maxima);
   for (size_t i = 0; i < group.ranks.size(); ++i) {
     RankState& rank = *group.ranks[i];
-    rank.device.kernels().issue(*rank.compute,
-                                kernel::ExponentialSums{.logits = rank.saved_unit(op)[Saved::logits_gradient],
-                                                        .maximum = maxima[i].in,
-                                                        .targets = rank.targets[op.microbatch],
-                                                        .first = first_entry(rank, op),
-                                                        .sums = sums[i].in});
+    rank.device.kernels().issue(
+        *rank.compute,
+        kernel::RescaleRows{
+            .own = own[i], .maximum = maxima[i].in, .sums = {}, .factor = 1, .x = sums[i].in, .columns = 1});
+    rank.device.release(*rank.compute, own[i]);
   }
   group.inside->all_reduce(Reduce::sum, sums);
 }

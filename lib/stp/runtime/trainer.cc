@@ -42,6 +42,9 @@ struct Trainer::State {
     } catch (const Cancelled&) {  // the cause is in the guard
     } catch (const NotFinite&) {
       throw;
+    } catch (const InputError& error) {
+      backend.guard().fail(error.what());
+      throw;
     } catch (const std::exception& error) {
       backend.guard().fail(error.what());
     }

@@ -1,5 +1,5 @@
-// The vocabulary-parallel cross-entropy, with one block per row of logits. All-reduces separate the steps, so
-// each step reads the logits once.
+// The vocabulary-parallel cross-entropy, with one block per row of logits. All-reduces separate sums and
+// gradient, each of which reads the logits once.
 #include <cmath>
 
 #include "stp/cuda/kernels/cuda_kernels.h"
@@ -10,39 +10,30 @@ namespace {
 
 constexpr int kLossThreads = 512;
 
+// Each thread's sum is by the largest that it has met, and is brought to the next larger one.
 template <typename T, int N>
 __global__ void __launch_bounds__(kLossThreads)
-    row_maximum_kernel(int64_t rows, int columns, const T* logits, float* maximum) {
-  const int first = static_cast<int>(threadIdx.x) * N, step = static_cast<int>(blockDim.x) * N;
-  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    float largest = -INFINITY;
-    for (int i = first; i < columns; i += step) {
-      const Values<N> v = load<N>(logits + row * columns + i);
-#pragma unroll
-      for (int k = 0; k < N; ++k) largest = fmaxf(largest, v.at[k]);
-    }
-    largest = reduce_block(largest, Maximum{}, -INFINITY);
-    if (threadIdx.x == 0) maximum[row] = largest;
-  }
-}
-
-template <typename T, int N>
-__global__ void __launch_bounds__(kLossThreads)
-    exponential_sums_kernel(int64_t rows, int columns, const T* logits, const float* maximum,
-                            const int32_t* targets, int64_t first_entry, float* sums) {
+    exponential_sums_kernel(int64_t rows, int columns, const T* logits, const int32_t* targets,
+                            int64_t first_entry, float* maximum, float* own, float* sums) {
   const int first = static_cast<int>(threadIdx.x) * N, step = static_cast<int>(blockDim.x) * N;
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const T* const from = logits + row * columns;
-    const float shift = maximum[row];
-    float sum = 0;
+    float largest = -INFINITY, sum = 0;
     for (int i = first; i < columns; i += step) {
       const Values<N> v = load<N>(from + i);
+      float next = largest;
 #pragma unroll
-      for (int k = 0; k < N; ++k) sum += expf(v.at[k] - shift);
+      for (int k = 0; k < N; ++k) next = fmaxf(next, v.at[k]);
+      if (next > largest) sum *= expf(largest - next);
+      largest = next;
+#pragma unroll
+      for (int k = 0; k < N; ++k) sum += expf(v.at[k] - largest);
     }
-    sum = reduce_block(sum, Sum{}, 0.0F);
+    const float of_row = reduce_block(largest, Maximum{}, -INFINITY);
+    sum = reduce_block(sum * expf(largest - of_row), Sum{}, 0.0F);
     if (threadIdx.x == 0) {
       const int64_t target = targets[row] - first_entry;
+      maximum[row] = own[row] = of_row;
       sums[2 * row] = sum;
       sums[2 * row + 1] = target >= 0 && target < columns ? to_float(from[target]) : 0.0F;
     }
@@ -96,18 +87,6 @@ __global__ void __launch_bounds__(kLossThreads)
 
 }  // namespace
 
-void CudaKernels::run(Stream& stream, const kernel::RowMaximum& k) {
-  expect_columns(k.name, k.logits.columns);
-  with_type(k, [&]<typename T>(T) {
-    if (k.logits.rows == 0) return;
-    by_width<T>(k.logits.columns, [&](auto width) {
-      const auto kernel = row_maximum_kernel<T, width>;
-      start(stream, kernel, row_shape(kernel, k.logits.rows, k.logits.columns / width, kLossThreads),
-            k.logits.rows, static_cast<int>(k.logits.columns), data<T>(k.logits), data<float>(k.maximum));
-    });
-  });
-}
-
 void CudaKernels::run(Stream& stream, const kernel::ExponentialSums& k) {
   expect_columns(k.name, k.logits.columns);
   with_type(k, [&]<typename T>(T) {
@@ -115,8 +94,8 @@ void CudaKernels::run(Stream& stream, const kernel::ExponentialSums& k) {
     by_width<T>(k.logits.columns, [&](auto width) {
       const auto kernel = exponential_sums_kernel<T, width>;
       start(stream, kernel, row_shape(kernel, k.logits.rows, k.logits.columns / width, kLossThreads),
-            k.logits.rows, static_cast<int>(k.logits.columns), data<T>(k.logits), data<float>(k.maximum),
-            data<int32_t>(k.targets), k.first, data<float>(k.sums));
+            k.logits.rows, static_cast<int>(k.logits.columns), data<T>(k.logits), data<int32_t>(k.targets),
+            k.first, data<float>(k.maximum), data<float>(k.own), data<float>(k.sums));
     });
   });
 }

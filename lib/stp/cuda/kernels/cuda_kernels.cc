@@ -84,6 +84,10 @@ void CudaKernels::run(Stream& stream, const kernel::Gemm& k) {
   cuda_stream(stream).launch(call.plan, bytes_of_values(call), call);
 }
 
+std::string CudaKernels::lack_of(const kernel::Gemm& gemm) {
+  return gemm_->lack_of({gemm.shape(), gemm.type(), gemm.c.type});
+}
+
 CudaAttention CudaKernels::attention_by(const char* name, const AttentionShape& shape, DType type) const {
   if (type == DType::bf16 && cudnn_ && is_trusted(CudaAttention::cudnn) && cudnn_->supports(shape))
     return CudaAttention::cudnn;

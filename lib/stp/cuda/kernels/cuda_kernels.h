@@ -37,6 +37,9 @@ struct GemmOptions {
   /// Times the candidates of cuBLASLt's heuristic at a shape's first use, which waits for the GPU, and does
   /// not take the first candidate. For benchmarks.
   bool time_candidates = false;
+  /// A file (gemm_winners.h) with the fastest of the first candidates; shapes that it lacks are timed like
+  /// that, and added. "": none.
+  std::string winners = {};
   /// Multiprocessors for which kernels are chosen; 0: all. Fewer leave room for communication beside them.
   int multiprocessors = 0;
 };
@@ -52,6 +55,7 @@ class CudaKernels : public Kernels {
   /// a library is missing.
   explicit CudaKernels(CudaDevice& device, const CudaKernelOptions& options = {});
   ~CudaKernels() override;
+  std::string lack_of(const kernel::Gemm& gemm) override;
 
  private:
   using Kernels::run;
@@ -80,7 +84,6 @@ class CudaKernels : public Kernels {
   void run(Stream& stream, const kernel::ActivationBackward& k) override;
   void run(Stream& stream, const kernel::EmbeddingForward& k) override;
   void run(Stream& stream, const kernel::EmbeddingBackward& k) override;
-  void run(Stream& stream, const kernel::RowMaximum& k) override;
   void run(Stream& stream, const kernel::ExponentialSums& k) override;
   void run(Stream& stream, const kernel::RescaleRows& k) override;
   void run(Stream& stream, const kernel::CrossEntropy& k) override;

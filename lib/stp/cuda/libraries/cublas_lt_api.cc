@@ -9,6 +9,7 @@ CublasLtApi load() {
   const SharedLibrary library(kCublasLt);
   CublasLtApi api{};
   STP_TAKE_FUNCTION(api, library, cublasLtGetStatusName);
+  STP_TAKE_FUNCTION(api, library, cublasLtGetVersion);
   STP_TAKE_FUNCTION(api, library, cublasLtCreate);
   STP_TAKE_FUNCTION(api, library, cublasLtDestroy);
   STP_TAKE_FUNCTION(api, library, cublasLtMatrixLayoutCreate);

@@ -11,6 +11,7 @@ namespace stp::cuda {
 
 struct CublasLtApi {
   decltype(::cublasLtGetStatusName)* cublasLtGetStatusName;
+  decltype(::cublasLtGetVersion)* cublasLtGetVersion;
 
   decltype(::cublasLtCreate)* cublasLtCreate;
   decltype(::cublasLtDestroy)* cublasLtDestroy;

@@ -1,7 +1,10 @@
 #include "stp/cuda/libraries/gemm.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cinttypes>
+#include <cstdio>
 #include <limits>
 #include <stdexcept>
 #include <string>
@@ -16,6 +19,7 @@ namespace stp::cuda {
 namespace {
 
 constexpr int kMostCandidates = 64;  // largest number of timed candidates
+constexpr int kMostOfRun = 8;        // the same for a run, which keeps the fastest
 
 template <auto destroy>
 struct Destroy {
@@ -75,10 +79,13 @@ Preference make_preference(size_t workspace_bytes, const GemmAlignment& alignmen
   return preference;
 }
 
+// Of allocated memory, in bytes, and the most that kernels ask for.
+constexpr uint32_t kAligned = 256;
+
 uint32_t alignment_of(const void* pointer) {
   const auto address =
       reinterpret_cast<uintptr_t>(pointer);  // NOLINT(cppcoreguidelines-pro-type-reinterpret-cast)
-  return uint32_t{1} << std::min(std::countr_zero(address), 8);
+  return uint32_t{1} << std::min(std::countr_zero(address), std::countr_zero(kAligned));
 }
 
 std::string words(const GemmProblem& problem) {
@@ -86,6 +93,27 @@ std::string words(const GemmProblem& problem) {
   return std::to_string(shape.m) + " x " + std::to_string(shape.n) + " x " + std::to_string(shape.k) +
          (shape.transpose_a ? ", a transposed" : "") + (shape.transpose_b ? ", b transposed" : "") + ", " +
          to_string(problem.type) + " to " + to_string(problem.c_type);
+}
+
+std::string words(const cublasLtMatmulAlgo_t& algorithm) {
+  std::string text;
+  for (const uint64_t word : algorithm.data) {
+    std::array<char, 17> digits;
+    std::snprintf(digits.data(), digits.size(), "%016" PRIx64, word);
+    text += digits.data();
+  }
+  return text;
+}
+
+// "NVIDIA H100, cuBLASLt 130100"
+std::string machine(int gpu) {
+  cudaDeviceProp properties{};
+  STP_CUDA(cudaGetDeviceProperties(&properties, gpu));
+  return std::string(properties.name) + ", cuBLASLt " + std::to_string(cublas_lt().cublasLtGetVersion());
+}
+
+std::string no_kernel(const GemmProblem& problem) {
+  return "cuBLASLt has no algorithm for the GEMM " + words(problem);
 }
 
 // cuBLAS's recommendation: Hopper's kernels split more.
@@ -119,8 +147,9 @@ void Gemm::Call::operator()(cudaStream_t stream) const {
                             plan->c.get(), algorithm, workspace, workspace_bytes, stream));
 }
 
-Gemm::Gemm(CudaDevice& device, const GemmOptions& options)
-    : device_(device), options_(options), most_workspace_(recommended_workspace()) {
+Gemm::Gemm(CudaDevice& device, GemmOptions options)
+    : device_(device), options_(std::move(options)), most_workspace_(recommended_workspace()) {
+  if (!options_.winners.empty()) winners_.emplace(options_.winners, machine(device_.run().gpu()));
   STP_CUBLAS(cublasLtCreate(&handle_));
 }
 
@@ -132,32 +161,35 @@ Gemm::~Gemm() {
 Gemm::Call Gemm::prepare(Stream& stream, const GemmProblem& problem, const GemmOperands& operands) {
   const GemmAlignment alignment{alignment_of(operands.a), alignment_of(operands.b), alignment_of(operands.c)};
   std::unique_ptr<Plan>& plan = plans_[{problem, alignment.a, alignment.b, alignment.c}];
-  if (!plan) plan = make_plan(stream, problem, alignment, operands);
+  if (!plan) {
+    Plan made = make_plan(problem);
+    const Candidates candidates = find(alignment, made);
+    if (candidates.empty()) throw std::runtime_error(no_kernel(problem));
+    made.chosen = candidates[choose(cuda_stream(stream), made, problem, alignment, operands, candidates)];
+    plan = std::make_unique<Plan>(std::move(made));
+  }
   const size_t bytes = plan->chosen.workspaceSize;
   return {plan.get(), &plan->chosen.algo, operands, device_.scratch(stream, bytes), bytes};
 }
 
-std::unique_ptr<Gemm::Plan> Gemm::make_plan(Stream& stream, const GemmProblem& problem,
-                                            const GemmAlignment& alignment, const GemmOperands& operands) {
-  const auto& [ta, tb, m, n, k] = problem.shape;
-  auto plan = std::make_unique<Plan>(Plan{handle_,
-                                          make_descriptor(problem.shape, options_.multiprocessors),
-                                          make_layout(problem.type, ta ? k : m, ta ? m : k),
-                                          make_layout(problem.type, tb ? n : k, tb ? k : n),
-                                          make_layout(problem.c_type, m, n),
-                                          {}});
-  const Candidates candidates = find(problem, alignment, *plan);
-  plan->chosen = candidates.size() == 1
-                     ? candidates.front()
-                     : candidates[fastest(cuda_stream(stream), *plan, problem, operands, candidates)];
-  return plan;
+std::string Gemm::lack_of(const GemmProblem& problem) {
+  return find({kAligned, kAligned, kAligned}, make_plan(problem)).empty() ? no_kernel(problem) : "";
 }
 
-// The library's candidates, best first by its own estimate.
-Gemm::Candidates Gemm::find(const GemmProblem& problem, const GemmAlignment& alignment,
-                            const Plan& plan) const {
+Gemm::Plan Gemm::make_plan(const GemmProblem& problem) const {
+  const auto& [ta, tb, m, n, k] = problem.shape;
+  return {handle_,
+          make_descriptor(problem.shape, options_.multiprocessors),
+          make_layout(problem.type, ta ? k : m, ta ? m : k),
+          make_layout(problem.type, tb ? n : k, tb ? k : n),
+          make_layout(problem.c_type, m, n),
+          {}};
+}
+
+// The library's candidates, best first by its own estimate; none if it has none.
+Gemm::Candidates Gemm::find(const GemmAlignment& alignment, const Plan& plan) const {
   const Preference preference = make_preference(most_workspace_, alignment);
-  Candidates found(options_.time_candidates ? kMostCandidates : 1);
+  Candidates found(options_.time_candidates ? kMostCandidates : winners_ ? kMostOfRun : 1);
   int count = 0;
   const CublasLtApi& library = cublas_lt();
   const cublasStatus_t status = library.cublasLtMatmulAlgoGetHeuristic(
@@ -170,17 +202,40 @@ Gemm::Candidates Gemm::find(const GemmProblem& problem, const GemmAlignment& ali
   }
   found.resize(static_cast<size_t>(count));
   std::erase_if(found, [](const auto& each) { return each.state != CUBLAS_STATUS_SUCCESS; });
-  if (found.empty()) throw std::runtime_error("cuBLASLt has no algorithm for the GEMM " + words(problem));
   return found;
+}
+
+// The kept one, if there is one and the library still names it; nothing else of a file reaches the library.
+size_t Gemm::choose(CudaStream& stream, const Plan& plan, const GemmProblem& problem,
+                    const GemmAlignment& alignment, const GemmOperands& operands,
+                    const Candidates& candidates) {
+  if (candidates.size() == 1) return 0;
+  if (!winners_) return fastest(stream, plan, problem, operands, candidates);
+  const auto index_of = [&](const std::string& algorithm) {
+    const auto same = [&](const auto& each) { return words(each.algo) == algorithm; };
+    return static_cast<size_t>(std::ranges::find_if(candidates, same) - candidates.begin());
+  };
+  std::string gemm = words(problem) + ", aligned to " + std::to_string(alignment.a) + " " +
+                     std::to_string(alignment.b) + " " + std::to_string(alignment.c);
+  if (options_.multiprocessors > 0)
+    gemm += ", for " + std::to_string(options_.multiprocessors) + " multiprocessors";
+  const std::string known = winners_->find(gemm);
+  if (const size_t index = index_of(known); index < candidates.size()) return index;
+  if (!known.empty())
+    std::fprintf(stderr,
+                 "stp: --gemm-winners: cuBLASLt does not name the kept kernel of %s; it is timed again\n",
+                 gemm.c_str());
+  const size_t best = fastest(stream, plan, problem, operands, candidates);
+  const size_t kept = index_of(winners_->keep(gemm, known, words(candidates[best].algo)));
+  return kept < candidates.size() ? kept : best;
 }
 
 // Times the candidates. Results go to separate memory, because c may be added to.
 size_t Gemm::fastest(CudaStream& stream, const Plan& plan, const GemmProblem& problem, GemmOperands operands,
                      const Candidates& candidates) {
   constexpr int kRuns = 3;
-  constexpr size_t kAlignment = 256;
   const size_t bytes = static_cast<size_t>(problem.shape.m * problem.shape.n) * bytes_of(problem.c_type),
-               result_bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+               result_bytes = (bytes + kAligned - 1) / kAligned * kAligned;
   size_t most_workspace = 0;
   for (const auto& candidate : candidates) most_workspace = std::max(most_workspace, candidate.workspaceSize);
   std::byte* const memory = device_.scratch(stream, result_bytes + most_workspace);
@@ -196,7 +251,8 @@ size_t Gemm::fastest(CudaStream& stream, const Plan& plan, const GemmProblem& pr
     const EventRef begin = stream.record();
     for (int run = 0; run < kRuns; ++run) stream.give(trial);
     const EventRef end = stream.record();
-    stream.synchronize();
+    const auto done = std::dynamic_pointer_cast<CudaEvent>(end);
+    device_.run().wait_until([&] { return done->passed(); }, [] { return "the host times a GEMM"; });
     const double seconds = end->seconds() - begin->seconds();
     if (seconds >= least) continue;
     least = seconds;

@@ -7,9 +7,11 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "stp/cuda/kernels/cuda_kernels.h"
+#include "stp/cuda/libraries/gemm_winners.h"
 #include "stp/device/kernel_arguments.h"
 
 namespace stp::cuda {
@@ -53,7 +55,7 @@ class Gemm {
   };
 
   /// `device` must outlive this. Throws CudaError, and InputError like cublas_lt().
-  Gemm(CudaDevice& device, const GemmOptions& options);
+  Gemm(CudaDevice& device, GemmOptions options);
   Gemm(const Gemm&) = delete;
   Gemm& operator=(const Gemm&) = delete;
   ~Gemm();
@@ -61,14 +63,17 @@ class Gemm {
   /// Prepares the next call on `stream`. Chooses the kernel at a problem's first use. Throws CudaError, and
   /// std::runtime_error if cuBLASLt has no kernel.
   Call prepare(Stream& stream, const GemmProblem& problem, const GemmOperands& operands);
+  /// Why there is no kernel for a problem whose operands are aligned as memory is allocated; "" if there is
+  /// one. Throws CudaError.
+  std::string lack_of(const GemmProblem& problem);
 
  private:
   using Candidates = std::vector<cublasLtMatmulHeuristicResult_t>;
 
-  std::unique_ptr<Plan> make_plan(Stream& stream, const GemmProblem& problem, const GemmAlignment& alignment,
-                                  const GemmOperands& operands);
-  [[nodiscard]] Candidates find(const GemmProblem& problem, const GemmAlignment& alignment,
-                                const Plan& plan) const;
+  [[nodiscard]] Plan make_plan(const GemmProblem& problem) const;
+  [[nodiscard]] Candidates find(const GemmAlignment& alignment, const Plan& plan) const;
+  size_t choose(CudaStream& stream, const Plan& plan, const GemmProblem& problem,
+                const GemmAlignment& alignment, const GemmOperands& operands, const Candidates& candidates);
   size_t fastest(CudaStream& stream, const Plan& plan, const GemmProblem& problem, GemmOperands operands,
                  const Candidates& candidates);
 
@@ -76,6 +81,7 @@ class Gemm {
   const GemmOptions options_;
   cublasLtHandle_t handle_ = nullptr;
   size_t most_workspace_ = 0;  // bytes
+  std::optional<GemmWinners> winners_;
   std::map<std::tuple<GemmProblem, uint32_t, uint32_t, uint32_t>, std::unique_ptr<Plan>>
       plans_;  // by alignment, too
 };

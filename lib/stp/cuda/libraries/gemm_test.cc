@@ -4,13 +4,19 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "stp/base/json_input.h"
+#include "stp/cuda/libraries/gemm_winners.h"
 #include "stp/device/bfloat16.h"
 #include "support/cuda_on_host.h"
 #include "support/fake_cublas_lt.h"
@@ -194,6 +200,79 @@ TEST_F(Gemms, ThatTheHeuristicFindsFaultyAreNotRun) {
   EXPECT_EQ(fake_cublas_lt::state().gemms.back(), 2);
 }
 
+// Devices and runs that share a file take what the first of them found, whatever is faster meanwhile.
+class GemmsWithAFile : public Gemms {
+ protected:
+  /// The algorithms that a device of a new run takes for a GEMM, its trials too.
+  std::vector<int> algorithms() {
+    fake_cublas_lt::state().gemms.clear();
+    Gemm gemm(device(), {.winners = file_});
+    expect_gemm<float, float>(gemm, kFloats, 1, 0);
+    return fake_cublas_lt::state().gemms;
+  }
+  std::string text() { return read_file(file_); }
+  void write(const std::string& text) const { std::ofstream(file_) << text; }
+  ~GemmsWithAFile() override { std::filesystem::remove_all(folder_); }
+
+  const std::string folder_ = testing::TempDir() + "/stp_winners" + std::to_string(getpid());
+  const std::string file_ = (std::filesystem::create_directories(folder_), folder_ + "/winners.json");
+};
+
+TEST_F(GemmsWithAFile, AreTimedOnceForAllRuns) {
+  fake_cublas_lt::state().algorithms.assign(9, {.steps = 9});
+  fake_cublas_lt::state().algorithms[5].steps = 2;
+  fake_cublas_lt::state().algorithms[8].steps = 1;
+  const std::vector<int> first = algorithms();
+  EXPECT_EQ(first.back(), 5);
+  EXPECT_THAT(first, AllOf(Contains(7), testing::Not(Contains(8)))) << "the first eight are tried";
+  EXPECT_THAT(text(), AllOf(HasSubstr("cuBLASLt " + std::to_string(CUBLAS_VERSION)),
+                            HasSubstr("2 x 3 x 4, f32 to f32, aligned to 256 256 256")));
+  fake_cublas_lt::state().algorithms[0].steps = 1;
+  EXPECT_THAT(algorithms(), ElementsAre(5));
+  ++fake_cublas_lt::state().version;  // another library: its algorithms are others
+  EXPECT_EQ(algorithms().back(), 0);
+  --fake_cublas_lt::state().version;
+  EXPECT_THAT(algorithms(), ElementsAre(5));
+  EXPECT_EQ(fake_cublas_lt::state().questions.back().most_algorithms, 8);
+}
+
+TEST_F(GemmsWithAFile, OfWhichTheLibraryNamesTheKernelNoMoreAreTimedAgain) {
+  fake_cublas_lt::state().algorithms = {{.steps = 9}, {.steps = 2}};
+  EXPECT_EQ(algorithms().back(), 1);
+  std::string changed = text();
+  const size_t last = changed.rfind("0\"");
+  write(changed.replace(last, 1, "7"));
+  testing::internal::CaptureStderr();
+  EXPECT_GT(algorithms().size(), 1U);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("does not name the kept kernel of 2 x 3 x 4"));
+  EXPECT_THAT(algorithms(), ElementsAre(1));
+}
+
+TEST_F(GemmsWithAFile, ThatIsNoneLeaveItAsItIs) {
+  fake_cublas_lt::state().algorithms = {{.steps = 9}, {.steps = 2}};
+  for (const std::string other : {"[]", "{\"a\": 1}", "{\"a\": {\"b\": 1}}", "half of {", "\xff"}) {
+    write(other);
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(algorithms().back(), 1);
+    EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("is no list of GEMMs' kernels"));
+    EXPECT_EQ(text(), other);
+  }
+  EXPECT_THAT(refusal([&] { Gemm(device(), {.winners = folder_ + "/none/winners.json"}); }),
+              AllOf(HasSubstr("--gemm-winners: "), HasSubstr("cannot be opened: No such file")));
+}
+
+// Two that time at once: the one that is in the file counts for both.
+TEST_F(GemmsWithAFile, WhatAnotherProcessKeptFirstCounts) {
+  const GemmWinners one(file_, "this"), two(file_, "this");
+  EXPECT_EQ(one.find("gemm"), "");
+  EXPECT_EQ(two.keep("gemm", "", "b"), "b");
+  EXPECT_EQ(one.keep("gemm", "", "a"), "b");
+  EXPECT_EQ(one.find("gemm"), "b");
+  EXPECT_EQ(one.keep("gemm", "b", "c"), "c") << "b is of no use";
+  EXPECT_EQ(GemmWinners(file_, "another").find("gemm"), "");
+}
+
 class FailingGemms : public Gemms {
  protected:
   std::string failure_of(Gemm& gemm, const GemmProblem& problem) {
@@ -222,6 +301,13 @@ TEST_F(FailingGemms, ThatThereIsNoKernelForAreNamed) {
     EXPECT_EQ(failure_of(gemm, problem), words);
     fake_cublas_lt::state().algorithms = {{}};
     EXPECT_EQ(failure_of(gemm, problem), "") << "no failure is kept for later calls";
+    EXPECT_EQ(gemm.lack_of(problem), "");
+    fake_cublas_lt::state().refuses = [](int64_t m, int64_t n, int64_t k) {
+      return std::tuple(m, n, k) == std::tuple(2, 3, 4);
+    };
+    EXPECT_EQ(gemm.lack_of(problem), words);
+    EXPECT_EQ(gemm.lack_of(problem_of(3, 2, 4)), "");
+    fake_cublas_lt::state().refuses = {};
   }
 }
 

@@ -17,7 +17,7 @@ static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 1), "NCCL 2.19 or later i
 // clang-format off
 #define STP_NCCL_FUNCTIONS(use) \
   use(ncclGetVersion) use(ncclGetErrorString) use(ncclGetLastError) \
-  use(ncclGetUniqueId) use(ncclCommInitRankConfig) use(ncclCommGetAsyncError) \
+  use(ncclGetUniqueId) use(ncclCommInitRankConfig) use(ncclCommSplit) use(ncclCommGetAsyncError) \
   use(ncclCommFinalize) use(ncclCommDestroy) use(ncclCommAbort) \
   use(ncclGroupStart) use(ncclGroupEnd) \
   use(ncclAllReduce) use(ncclAllGather) use(ncclReduceScatter) use(ncclSend) use(ncclRecv) \

@@ -30,7 +30,7 @@ std::string version_text(int version) {
 
 ncclConfig_t config_of(const NcclTuning& tuning) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
+  config.blocking = 1;
   if (tuning.min_ctas > 0) config.minCTAs = tuning.min_ctas;
   if (tuning.max_ctas > 0) config.maxCTAs = tuning.max_ctas;
   if (tuning.cga_cluster_size >= 0) config.cgaClusterSize = tuning.cga_cluster_size;
@@ -97,7 +97,7 @@ class NcclGroup : public Group {
 }  // namespace
 
 NcclGroups::NcclGroups(CudaRun& run, Processes& processes, NcclOptions options)
-    : run_(run), processes_(processes), options_(std::move(options)) {
+    : run_(run), processes_(processes), options_(std::move(options)), watchdog_(run.guard) {
   check(nccl().ncclGetVersion(&version_), nullptr, "ncclGetVersion");
   check_tuning("", options_.standard, version_);
   for (const auto& [group, tuning] : options_.groups) check_tuning(group, tuning, version_);
@@ -126,24 +126,28 @@ void NcclGroups::check(ncclResult_t result, const NcclComm* comm, const std::str
   throw std::runtime_error(text);
 }
 
-// Asks NCCL at least once, for any result of the call: ncclCommWindowRegister returns success while its group
-// is still in progress.
-void NcclGroups::settle(const NcclComm& comm, const std::string& what, ncclResult_t result, double patience) {
+template <typename Make>
+void NcclGroups::watched(const NcclComm& comm, const std::string& what, Make make, double patience) {
+  const Watchdog::Call call(watchdog_, comm.latest, patience);
+  check(make(), &comm, what);
+}
+
+void NcclGroups::settle(const NcclComm& comm, const std::string& what, ncclResult_t result) {
   check(result, &comm, what);
   const auto settled = [&] {
     ncclResult_t state = ncclSuccess;
-    check(nccl().ncclCommGetAsyncError(comm.handle, &state), &comm, what);
+    check(nccl().ncclCommGetAsyncError(comm.set_up, &state), &comm, what);
     check(state, &comm, what);
     return state != ncclInProgress;
   };
-  if (!settled())
-    run_.wait_until(
-        settled, [&] { return what + " does not get under way"; }, patience);
+  run_.wait_until(
+      settled, [&] { return what + " does not get under way"; }, kSetUpPatience);
 }
 
 // Checks for errors of NCCL's own threads.
 void NcclGroups::look() {
   for (const auto& comm : comms_) {
+    if (comm->set_up != nullptr) continue;  // settle() asks
     try {
       ncclResult_t state = ncclSuccess;
       check(nccl().ncclCommGetAsyncError(comm->handle, &state), comm.get(), comm->latest);
@@ -183,21 +187,30 @@ NcclComm& NcclGroups::join(const std::string& name, const std::vector<int>& memb
     throw std::runtime_error(comm->name + ": its first member sent no NCCL id");
   std::memcpy(id.internal, received.data(), sizeof id.internal);
 
-  const int index = local_members(members, {processes_.index()}).at(0);
-  ncclConfig_t config = config_of(tuning);
   NcclComm& made = *comms_.emplace_back(std::move(comm));  // first, so that a failure aborts it
-  const ncclResult_t result =
-      nccl().ncclCommInitRankConfig(&made.handle, static_cast<int>(members.size()), id, index, &config);
-  if (made.handle == nullptr) {
+  set_up(made, id, local_members(members, {processes_.index()}).at(0), tuning);
+  if (tuning.window_bytes > 0 && members.size() > 1 && use != GroupUse::transfers)
+    make_window(made, tuning.window_bytes);
+  return made;
+}
+
+// The first communicator, which only makes the second, takes as little as it can.
+void NcclGroups::set_up(NcclComm& comm, const ncclUniqueId& id, int index, const NcclTuning& tuning) {
+  ncclConfig_t first = NCCL_CONFIG_INITIALIZER, config = config_of(tuning);
+  first.blocking = 0;
+  first.minCTAs = first.maxCTAs = 1;
+  const ncclResult_t result = nccl().ncclCommInitRankConfig(&comm.set_up, comm.size, id, index, &first);
+  if (comm.set_up == nullptr) {
     const std::unique_ptr<NcclComm> never_made = std::move(comms_.back());
     comms_.pop_back();
     check(result, nullptr, never_made->latest);
     throw std::runtime_error(never_made->latest + ": NCCL made no communicator");
   }
-  settle(made, made.latest, result, kSetUpPatience);
-  if (tuning.window_bytes > 0 && members.size() > 1 && use != GroupUse::transfers)
-    make_window(made, tuning.window_bytes);
-  return made;
+  settle(comm, comm.latest, result);
+  settle(comm, comm.latest, nccl().ncclCommSplit(comm.set_up, 0, index, &comm.handle, &config));
+  if (comm.handle == nullptr) throw std::runtime_error(comm.latest + ": NCCL made no communicator");
+  settle(comm, comm.latest, nccl().ncclCommFinalize(comm.set_up));
+  check(nccl().ncclCommDestroy(std::exchange(comm.set_up, nullptr)), nullptr, comm.latest);
 }
 
 // NCCL connects ranks at their first calls: these have the patience of set-up, and numbers that are known.
@@ -214,13 +227,15 @@ void NcclGroups::probe(NcclComm& comm, int index, GroupUse use) {
   auto* const numbers = static_cast<float*>(memory);
   STP_CUDA(cudaMemcpyAsync(numbers, host, kBytes, cudaMemcpyHostToDevice, on));
   if (sums) {
-    settle(comm, comm.latest,
-           nccl().ncclAllReduce(numbers, numbers, 1, ncclFloat32, ncclSum, comm.handle, on), kSetUpPatience);
+    watched(
+        comm, comm.latest,
+        [&] { return nccl().ncclAllReduce(numbers, numbers, 1, ncclFloat32, ncclSum, comm.handle, on); },
+        kSetUpPatience);
   } else {
     check(nccl().ncclGroupStart(), &comm, comm.latest);
     check(nccl().ncclSend(numbers + 1, 1, ncclFloat32, next, comm.handle, on), &comm, comm.latest);
     check(nccl().ncclRecv(numbers, 1, ncclFloat32, last, comm.handle, on), &comm, comm.latest);
-    settle(comm, comm.latest, nccl().ncclGroupEnd(), kSetUpPatience);
+    watched(comm, comm.latest, nccl().ncclGroupEnd, kSetUpPatience);
   }
   STP_CUDA(cudaMemcpyAsync(host, numbers, kBytes, cudaMemcpyDeviceToHost, on));
   STP_CUDA(cudaFreeAsync(memory, on));
@@ -235,10 +250,13 @@ void NcclGroups::make_window([[maybe_unused]] NcclComm& comm, [[maybe_unused]] s
 #ifdef STP_NCCL_WINDOWS
   const std::string what = "a window of " + std::to_string(bytes) + " bytes for " + comm.name;
   check(nccl().ncclMemAlloc(&comm.window, bytes), &comm, what);
-  settle(comm, what,
-         nccl().ncclCommWindowRegister(comm.handle, comm.window, bytes, &comm.window_handle,
-                                       NCCL_WIN_COLL_SYMMETRIC),
-         kSetUpPatience);
+  watched(
+      comm, what,
+      [&] {
+        return nccl().ncclCommWindowRegister(comm.handle, comm.window, bytes, &comm.window_handle,
+                                             NCCL_WIN_COLL_SYMMETRIC);
+      },
+      kSetUpPatience);
   comm.window_bytes = bytes;
 #endif
 }
@@ -293,7 +311,7 @@ void NcclGroups::carry_out(NcclComm& comm, const Call& call, int index) {
   stream.give(
       [&](cudaStream_t on) {
         comm.latest = stream.where() + ": " + what;
-        const auto settled = [&](ncclResult_t result) { settle(comm, what, result); };
+        const auto make = [&](const auto& call_nccl) { watched(comm, what, call_nccl); };
         switch (call.kind) {
           case CallKind::all_reduce: {
             const bool by_window = comm.window != nullptr && in.bytes() <= comm.window_bytes;
@@ -302,42 +320,48 @@ void NcclGroups::carry_out(NcclComm& comm, const Call& call, int index) {
             if (by_window && comm.window_stream != on)
               throw std::logic_error(comm.name + " has one window, and is used on two streams");
             if (by_window) copy(at, address(in), in.bytes(), on);
-            settled(nccl().ncclAllReduce(at, at, count(in), type, nccl_reduce(call.reduce), comm.handle, on));
+            make([&] {
+              return nccl().ncclAllReduce(at, at, count(in), type, nccl_reduce(call.reduce), comm.handle, on);
+            });
             if (by_window) copy(address(in), at, in.bytes(), on);
             return;
           }
           case CallKind::all_gather:
-            return settled(nccl().ncclAllGather(address(in), address(out), count(in), type, comm.handle, on));
+            return make([&] {
+              return nccl().ncclAllGather(address(in), address(out), count(in), type, comm.handle, on);
+            });
           case CallKind::reduce_scatter:
-            return settled(nccl().ncclReduceScatter(address(in), address(out), count(out), type, ncclSum,
-                                                    comm.handle, on));
+            return make([&] {
+              return nccl().ncclReduceScatter(address(in), address(out), count(out), type, ncclSum,
+                                              comm.handle, on);
+            });
           case CallKind::all_to_all:
           case CallKind::transfer:
-            return settled(exchange(comm, call, index, on));
+            return make([&] { return exchange(comm, call, index, on); });
         }
       },
       what);
 }
 
-// Starts to finalise all communicators first, so that no process waits in one for a process in the next.
+// In the order of creation, which all processes have: none waits in one for a process in the next.
 void NcclGroups::finish() {
-  std::vector<ncclResult_t> results;
   for (const auto& comm : comms_) {
     comm->latest = "the end of " + comm->name;
 #ifdef STP_NCCL_WINDOWS
     if (comm->window != nullptr)
-      settle(*comm, comm->latest, nccl().ncclCommWindowDeregister(comm->handle, comm->window_handle));
+      watched(*comm, comm->latest,
+              [&] { return nccl().ncclCommWindowDeregister(comm->handle, comm->window_handle); });
 #endif
-    results.push_back(nccl().ncclCommFinalize(comm->handle));
-  }
-  for (size_t i = 0; i < comms_.size(); ++i) {
-    settle(*comms_[i], comms_[i]->latest, results[i]);
+    watched(*comm, comm->latest, [&] { return nccl().ncclCommFinalize(comm->handle); });
     // Before the communicator is destroyed, which NCCL may still do when the call has returned.
-    if (comms_[i]->window != nullptr) static_cast<void>(nccl().ncclMemFree(comms_[i]->window));
+    if (comm->window != nullptr) static_cast<void>(nccl().ncclMemFree(comm->window));
   }
   const std::vector<std::unique_ptr<NcclComm>> ended = std::move(comms_);
   comms_.clear();
-  for (const auto& comm : ended) check(nccl().ncclCommDestroy(comm->handle), nullptr, comm->latest);
+  for (const auto& comm : ended) {
+    const Watchdog::Call destroys(watchdog_, comm->latest, 1);
+    check(nccl().ncclCommDestroy(comm->handle), nullptr, comm->latest);
+  }
 }
 
 // Aborts all together if NCCL can: the abort of one may wait for a kernel of another. Errors of abandoned
@@ -348,7 +372,8 @@ void NcclGroups::abort() {
     const bool grouped = version_ >= kGroupedAborts;
     set_current_gpu(run_.gpu());
     if (grouped) static_cast<void>(nccl().ncclGroupStart());
-    for (const auto& comm : comms_) static_cast<void>(nccl().ncclCommAbort(comm->handle));
+    for (const auto& comm : comms_)
+      static_cast<void>(nccl().ncclCommAbort(comm->set_up != nullptr ? comm->set_up : comm->handle));
     if (grouped) static_cast<void>(nccl().ncclGroupEnd());
   });
   if (ended.wait_for(run_.guard.deadline()) == std::future_status::ready) return;

@@ -1,8 +1,10 @@
 // Groups, over NCCL, of ranks that each have a process and a GPU.
 //
-// All calls of NCCL are non-blocking: a call in progress is polled until it is done. The thread that issues
-// work also checks for errors of NCCL's own threads whenever it waits (CudaRun::wait_until). All processes
-// make the calls of all groups in one order, so no cycle of waits arises, whenever NCCL connects ranks.
+// A communicator is set up by threads of NCCL's own, while this one polls. NCCL (from 2.23 on) would also
+// start a thread for each later call of it, and its mode cannot be changed: so calls are those of its copy by
+// ncclCommSplit, which block, and which a watchdog watches. The thread that issues work also checks for
+// errors of NCCL's own threads whenever it waits (CudaRun::wait_until). All processes make the calls of all
+// groups in one order, so no cycle of waits arises, whenever NCCL connects ranks.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,6 +16,7 @@
 #include "stp/cuda/cuda_run.h"
 #include "stp/cuda/nccl/nccl_api.h"
 #include "stp/cuda/nccl/nccl_tuning.h"
+#include "stp/cuda/nccl/watchdog.h"
 #include "stp/device/group.h"
 #include "stp/processes/processes.h"
 
@@ -24,7 +27,8 @@ struct NcclComm {
   std::string name;  // "group tp of ranks 0, 1"
   int size = 1;
   ncclComm_t handle = nullptr;
-  std::string latest = {};  // the latest call, for errors
+  ncclComm_t set_up = nullptr;  // of which the handle becomes a copy; null after that
+  std::string latest = {};      // the latest call, for errors
 
   // For all-reduces through a window (NcclTuning::window_bytes).
   void* window = nullptr;
@@ -59,8 +63,12 @@ class NcclGroups {
 
  private:
   void check(ncclResult_t result, const NcclComm* comm, const std::string& what) const;
-  /// Waits until NCCL has finished the call itself, not the GPU's work.
-  void settle(const NcclComm& comm, const std::string& what, ncclResult_t result, double patience = 1);
+  /// Makes a blocking call, until NCCL has finished the call itself, not the GPU's work.
+  template <typename Make>
+  void watched(const NcclComm& comm, const std::string& what, Make make, double patience = 1);
+  void set_up(NcclComm& comm, const ncclUniqueId& id, int index, const NcclTuning& tuning);
+  /// Waits until NCCL has finished a call for comm.set_up.
+  void settle(const NcclComm& comm, const std::string& what, ncclResult_t result);
   void probe(NcclComm& comm, int index, GroupUse use);
   void make_window(NcclComm& comm, size_t bytes);
   void look();
@@ -72,6 +80,7 @@ class NcclGroups {
   const NcclOptions options_;
   int version_ = 0;
   std::vector<std::unique_ptr<NcclComm>> comms_;  // in the order of creation
+  Watchdog watchdog_;
 };
 
 }  // namespace stp::cuda

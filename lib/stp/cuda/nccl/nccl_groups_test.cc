@@ -155,6 +155,7 @@ TEST(NcclGroups, AreMadeUsedAndEnded) {
   expect_ends_well(world, 4, run_three_steps);
   EXPECT_EQ(world.nccl.count("ncclGetUniqueId"), 6);
   EXPECT_EQ(world.nccl.count("ncclCommInitRankConfig"), 12);
+  EXPECT_EQ(world.nccl.count("set-up: ncclCommDestroy"), 12) << "each becomes one whose calls block";
   EXPECT_EQ(world.nccl.count("ncclCommFinalize"), 12);
   EXPECT_EQ(world.nccl.count("ncclCommDestroy"), 12);
   EXPECT_EQ(world.nccl.count("ncclCommAbort"), 0);
@@ -230,29 +231,8 @@ TEST(NcclGroups, LinksTakeFewCtasUnlessTheyAreToldOtherwise) {
   }
 }
 
-// NCCL registers a window by a group of its own, and returns success meanwhile. The stand-in notes a call
-// that comes before it is done.
-TEST(NcclGroups, WaitUntilAWindowIsRegisteredWhateverTheCallReturned) {
+TEST(NcclGroups, WaitUntilNcclIsDoneWithASetUp) {
   NcclWorld world;
-  world.options.groups["tp"].window_bytes = 64;
-  world.nccl.trouble = [](const FakeNccl::Call& call) {
-    if (call.name != "ncclCommWindowRegister") return FakeNccl::Trouble{};
-    return FakeNccl::Trouble{.in_progress = 300, .says_success = true};
-  };
-  expect_ends_well(world, 2, [](NcclProcess& process) {
-    const auto stream = process.stream("tp");
-    const Tensor tensor = process.tensor(*stream, DType::f32, 1, 8, process.rank());
-    process.group("tp", {0, 1})->all_reduce(Reduce::sum, part(*stream, tensor));
-    EXPECT_THAT(process.floats(*stream, tensor), Each(0 + 1));
-  });
-  EXPECT_EQ(world.nccl.count("ncclCommWindowRegister"), 2);
-}
-
-TEST(NcclGroups, WaitUntilNcclIsDoneWithACall) {
-  NcclWorld world;
-  world.nccl.trouble = [](const FakeNccl::Call& call) {
-    return FakeNccl::Trouble{.in_progress = call.count % 2 == 0 ? 3 : 300};
-  };
   world.nccl.init_trouble = [](int process) { return FakeNccl::Trouble{.in_progress = 50 * process}; };
   expect_ends_well(world, 4, run_three_steps);
 }
@@ -363,13 +343,16 @@ TEST(NcclGroups, ACallThatTheDeviceNeverEndsIsNamedAtTheDeadline) {
   expect_all_aborted(world);
 }
 
-TEST(NcclGroups, ACallThatNcclNeverStartsIsNamedAtTheDeadline) {
-  NcclWorld world;
-  const auto found = outcomes_with(world, 0, "ncclSend", 0, {.in_progress = -1});
-  EXPECT_THAT(found[0],
-              AllOf(HasSubstr("transfer of 1 x 8 f32 in group p2p of ranks 0, 2 does not get under way"),
-                    HasSubstr("nothing moved for 1 s")));
-  EXPECT_EQ(world.nccl.count("ncclCommAbort"), world.nccl.count("ncclCommInitRankConfig"));
+// It blocks, so the thread that made it cannot say so.
+TEST(NcclGroupsDeathTest, ACallThatDoesNotReturnEndsTheProcessAtTheDeadline) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(
+      {
+        NcclWorld world;
+        outcomes_with(world, 0, "ncclSend", 0, {.never_returns = true});
+      },
+      testing::ExitedWithCode(1),
+      "transfer of 1 x 8 f32 in group p2p of ranks 0, 2 does not return: nothing moved for 1 s");
 }
 
 TEST(NcclGroups, ACommunicatorThatIsNotMadeIsNamed) {
