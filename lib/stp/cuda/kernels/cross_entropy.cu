@@ -1,5 +1,6 @@
 // The vocabulary-parallel cross-entropy, with one block per row of logits. All-reduces separate sums and
 // gradient, each of which reads the logits once.
+#include <cfloat>
 #include <cmath>
 
 #include "stp/cuda/kernels/cuda_kernels.h"
@@ -18,7 +19,7 @@ __global__ void __launch_bounds__(kLossThreads)
   const int first = static_cast<int>(threadIdx.x) * N, step = static_cast<int>(blockDim.x) * N;
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const T* const from = logits + row * columns;
-    float largest = -INFINITY, sum = 0;
+    float largest = -FLT_MAX, sum = 0;  // finite, or a first logit of -infinity would give NaN
     for (int i = first; i < columns; i += step) {
       const Values<N> v = load<N>(from + i);
       float next = largest;
