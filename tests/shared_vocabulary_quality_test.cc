@@ -29,16 +29,16 @@ double step(const Schedule& schedule, bool with_ends = true) {
   return simulate(program, op_seconds(program, table)).step_s;
 }
 
-Schedule make(const char* name, int p, int m) {
+Schedule made_by(const char* name, int p, int m) {
   return make_schedule(find_generator(name), {.pp = p, .microbatches = m});
 }
 
 TEST(SharedVocabularyQuality, Of1f1bIsNoSlowerThanTheAuthorsOrders) {
   for (int p = 2; p <= 8; ++p)
     for (const int m : {4 * p, 6 * p}) {
-      const Schedule plain = make("1f1b", p, m);
-      EXPECT_LE(step(share_vocabulary(plain, Vocabulary::two_barriers)), step(make("vocab-1", p, m)));
-      EXPECT_LE(step(share_vocabulary(plain, Vocabulary::one_barrier)), step(make("vocab-2", p, m)));
+      const Schedule plain = made_by("1f1b", p, m);
+      EXPECT_LE(step(share_vocabulary(plain, Vocabulary::two_barriers)), step(made_by("vocab-1", p, m)));
+      EXPECT_LE(step(share_vocabulary(plain, Vocabulary::one_barrier)), step(made_by("vocab-2", p, m)));
     }
 }
 
@@ -48,7 +48,7 @@ TEST(SharedVocabularyQuality, LosesLittleBesideThePassesThemselves) {
   for (const auto& [p, m] : {std::pair{4, 16}, {8, 32}})
     for (const Generator* generator : generators()) {
       if (generator->slow || !sampled()) continue;
-      const Schedule whole = make(generator->name, p, m);
+      const Schedule whole = made_by(generator->name, p, m);
       if (!is_single_and_whole(whole)) continue;
       const double least = step(whole, false) + m * (3 * kHead + 2 * kEmbedding) / p;
       EXPECT_LE(step(share_vocabulary(whole, Vocabulary::one_barrier)), 1.05 * least) << title(whole);
