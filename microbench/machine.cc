@@ -32,27 +32,25 @@ std::unique_ptr<Backend> make_ranks(const MachineSpec& spec, const Arrangement& 
   return make_replay_backend(spec.backend, options, replay);
 }
 
-// Random bytes of a tensor: with constant operands a GPU takes less power and clocks higher. Operands are
-// uniform in −1 to 1, `statistics` (maxima, sums, variances) in 0 to 1. The pattern repeats after a prime
-// number of elements, so that no two rows are alike.
-std::vector<std::byte> random_bytes(const Tensor& tensor, bool statistics) {
-  constexpr size_t kPeriod = 65521;
+constexpr int64_t kPeriod = 65521;  // a prime, so that no two rows are alike
+
+// Bytes of kPeriod random elements: with constant operands a GPU takes less power and clocks higher. Operands
+// are uniform in −1 to 1, `statistics` (maxima, sums, variances) in 0 to 1.
+std::vector<std::byte> random_pattern(DType type, bool statistics) {
   std::mt19937 random{1};
   std::uniform_real_distribution<float> uniform(statistics ? 0.0F : -1.0F, 1);
-  const size_t width = bytes_of(tensor.type);
-  std::vector<std::byte> pattern(kPeriod * width), bytes(tensor.bytes());
+  const size_t width = bytes_of(type);
+  std::vector<std::byte> pattern(kPeriod * width);
   for (size_t i = 0; i < kPeriod; ++i) {
     const float value = uniform(random);
     const Bfloat16 half(value);
     const double twice = value;
-    const void* const from = tensor.type == DType::bf16  ? static_cast<const void*>(&half)
-                             : tensor.type == DType::f64 ? static_cast<const void*>(&twice)
-                                                         : &value;
+    const void* const from = type == DType::bf16  ? static_cast<const void*>(&half)
+                             : type == DType::f64 ? static_cast<const void*>(&twice)
+                                                  : &value;
     std::memcpy(pattern.data() + i * width, from, width);
   }
-  for (size_t at = 0; at < bytes.size(); at += pattern.size())
-    std::memcpy(bytes.data() + at, pattern.data(), std::min(pattern.size(), bytes.size() - at));
-  return bytes;
+  return pattern;
 }
 
 }  // namespace
@@ -93,10 +91,26 @@ BenchEnv::~BenchEnv() = default;
 
 Tensor BenchEnv::make(int rank, DType type, int64_t rows, int64_t columns) {
   Tensor tensor = device(rank).allocate(compute(rank), MemoryKind::working, type, rows, columns);
-  if (type != DType::i32)
-    device(rank).upload(compute(rank), tensor, random_bytes(tensor, type != spec_.type));
+  if (type != DType::i32) fill(rank, tensor);
   made_.emplace_back(rank, tensor);
   return tensor;
+}
+
+// The device repeats the pattern, twice as often with each copy: a host would take seconds for a large
+// tensor.
+void BenchEnv::fill(int rank, const Tensor& tensor) {
+  const std::vector<std::byte> pattern = random_pattern(tensor.type, tensor.type != spec_.type);
+  device(rank).upload(compute(rank), tensor,
+                      std::span(pattern).first(std::min(pattern.size(), tensor.bytes())));
+  const int64_t all = tensor.elements();
+  for (int64_t done = kPeriod; done < all; done *= 2) {
+    TensorView from = tensor;
+    from.rows = 1;
+    from.columns = std::min(done, all - done);
+    TensorView to = from;
+    to.at += static_cast<size_t>(done) * bytes_of(tensor.type);
+    device(rank).kernels().issue(compute(rank), kernel::Copy{from, to});
+  }
 }
 
 void BenchEnv::clear() {

@@ -86,6 +86,7 @@ class BenchEnv {
   double probe();
 
  private:
+  void fill(int rank, const Tensor& tensor);
   struct Rank {
     std::unique_ptr<Stream> compute, communication;
     Tensor a, b, c;     // of the probe

@@ -265,7 +265,7 @@ __global__ void __launch_bounds__(kPlainThreads)
 }
 
 // Copies batch × rows × columns to batch × columns × rows.
-__global__ void __launch_bounds__(kPlainThreads)
+__global__ void __launch_bounds__(kFlatThreads)
     transpose_kernel(int64_t count, int rows, int columns, const float* from, float* to) {
   for_each_pack<1>(count, [&](auto, int64_t i) {
     const int64_t row = i / columns % rows, sample = i / columns / rows;

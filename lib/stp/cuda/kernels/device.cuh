@@ -183,12 +183,12 @@ int64_t resident(void (*kernel)(Parameters...), int threads, size_t shared = 0) 
   return resident_blocks(address_of(kernel), threads, shared);
 }
 
-/// One wave of blocks that share `packs` pieces of work.
+/// One wave of blocks that share `packs` pieces of work. CUDA refuses a kernel with lower launch bounds.
+inline constexpr int kFlatThreads = 256;
 template <typename... Parameters>
 LaunchShape flat_shape(void (*kernel)(Parameters...), int64_t packs) {
-  constexpr int kThreads = 256;
-  const int64_t wanted = divide_up<int64_t>(packs, kThreads);
-  return {narrow(std::min(wanted, resident(kernel, kThreads))), kThreads};
+  const int64_t wanted = divide_up<int64_t>(packs, kFlatThreads);
+  return {narrow(std::min(wanted, resident(kernel, kFlatThreads))), kFlatThreads};
 }
 
 /// One block per row at a time, and at most one wave of blocks. At most `most` threads share a row's `packs`

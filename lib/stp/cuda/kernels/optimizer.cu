@@ -7,7 +7,7 @@
 namespace stp::cuda {
 namespace {
 
-constexpr int kOptimizerThreads = 256;
+constexpr int kOptimizerThreads = kFlatThreads;
 constexpr unsigned kMostPartialSums = 1024;
 
 template <typename T>
