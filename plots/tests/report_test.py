@@ -129,7 +129,7 @@ class ReportTest(FolderTest):
         self.assertEqual((first.count("<table"), first.count("<img")), (1, 1))
         shown = Page(first)
         self.assertEqual([len(line) for line in shown.tables[0]], [2] * len(answers["questions"]))
-        self.assertIn("nothing has run on a GPU", shown.text)
+        self.assertIn("none of these figures was measured on a GPU", shown.text)
         every = Page(source)
         for one in evaluated:
             self.assertEqual(every.row(f"{one.where}: {one.claim}")[:3], [one.published, one.ours, one.verdict])
