@@ -113,7 +113,7 @@ class Script(CommandLine):
             held = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
         self.assertLessEqual({"table.txt", "machine.log", "parity.json", "replay-a800.json", "replay-h200-zb-v.json",
                               "replay-a800-stp-graphs.json", "replay-a800-held.json", "replay-a800-late-peers.json", "replay-a800-fewer-multiprocessors.json", "step.json",
-                              "step-graphs.json", "microbench.json", "overlap.json", "clocks.csv", "tests/cuda_on_gpu_test.json"}, held)
+                              "step-graphs.json", "microbench.json", "overlap.json", "clocks.csv", "tests/cuda_on_gpu_test-0.json", "tests/kernels_on_gpu_test-3.json"}, held)
         runs = (self.root / "stp.log").read_text(encoding="utf-8").splitlines()
         with_graphs = [line for line in runs if "--graphs" in line and "parity" not in line]
         self.assertEqual(len(with_graphs), 4)
