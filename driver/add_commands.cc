@@ -12,6 +12,7 @@
 #include "manual.h"
 #include "stp/backends/backends.h"
 #include "stp/base/json_input.h"
+#include "stp/schedule/share_vocabulary.h"
 #include "stp/version.h"
 
 namespace stp {
@@ -243,8 +244,9 @@ void add_schedule(CLI::App& app) {
       ->add_option("--memory-limit", options->request.memory_limit,
                    "Maximum of activations alive on a rank, for cost-aware generators")
       ->check(within(1, INT_MAX));
-  command->add_option("--vocabulary", options->vocabulary, "All ranks share it: vocab-1 or vocab-2")
-      ->check(one_of({"vocab-1", "vocab-2"}));
+  CLI::Option* vocabulary =
+      command->add_option("--vocabulary", options->vocabulary, "All ranks share it: vocab-1 or vocab-2")
+          ->check(one_of({method_name(Vocabulary::two_barriers), method_name(Vocabulary::one_barrier)}));
   CLI::Option* format = command
                             ->add_option("--format", options->format,
                                          "text, json, csv (PyTorch's compute_only), csv-comms (its "
@@ -254,7 +256,8 @@ void add_schedule(CLI::App& app) {
   command
       ->add_flag("--table", options->table, "Compare all schedules at this p and m, instead of printing one")
       ->excludes(name)
-      ->excludes(format);
+      ->excludes(format)
+      ->excludes(vocabulary);
   command->footer(
       help_footer({"stp schedule stp --pp 4 --microbatches 8",
                    "stp schedule zb-v --pp 4 --microbatches 16 --costs 1,1.2,0.8,0.1 --format csv",

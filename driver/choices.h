@@ -9,6 +9,7 @@
 #include "stp/device/element_type.h"
 #include "stp/model/work.h"
 #include "stp/program/lower.h"
+#include "stp/schedule/share_vocabulary.h"
 
 namespace stp {
 
@@ -38,9 +39,10 @@ inline constexpr Named<TpOverlap> kTpOverlaps[] = {{"none", TpOverlap::none},
                                                    {"flux", TpOverlap::flux}};
 inline constexpr Named<CpMethod> kCpMethods[] = {{"ring", CpMethod::ring},
                                                  {"all-to-all", CpMethod::all_to_all}};
-inline constexpr Named<Vocabulary> kVocabularies[] = {{"whole", Vocabulary::whole},
-                                                      {"vocab-1", Vocabulary::two_barriers},
-                                                      {"vocab-2", Vocabulary::one_barrier}};
+inline constexpr Named<Vocabulary> kVocabularies[] = {
+    {method_name(Vocabulary::whole), Vocabulary::whole},
+    {method_name(Vocabulary::two_barriers), Vocabulary::two_barriers},
+    {method_name(Vocabulary::one_barrier), Vocabulary::one_barrier}};
 inline constexpr Named<FreedAt> kFreedAt[] = {{"W", FreedAt::W}, {"I", FreedAt::I}, {"both", FreedAt::both}};
 inline constexpr Named<DType> kTypes[] = {
     {"float32", DType::f32}, {"float64", DType::f64}, {"bfloat16", DType::bf16}};

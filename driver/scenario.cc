@@ -73,7 +73,7 @@ json by_name(const NamedData& data) { return {{data.name, *data.content}}; }
 std::string name_of(const ScheduleChoice& choice) {
   const std::string name =
       choice.file.empty() ? choice.name : std::filesystem::path(choice.file).stem().string();
-  return choice.vocabulary == Vocabulary::whole ? name : name + "+" + method_name(choice.vocabulary);
+  return shared_name(name, choice.vocabulary);
 }
 
 void say_differences(const Scenario& scenario) {

@@ -34,8 +34,7 @@ std::unique_ptr<Backend> make_ranks(const MachineSpec& spec, const Arrangement& 
 
 constexpr int64_t kPeriod = 65521;  // a prime, so that no two rows are alike
 
-// Bytes of kPeriod random elements: with constant operands a GPU takes less power and clocks higher. Operands
-// are uniform in −1 to 1, `statistics` (maxima, sums, variances) in 0 to 1.
+// Bytes of kPeriod random elements, uniform in −1 to 1; `statistics` (maxima, sums, variances) in 0 to 1.
 std::vector<std::byte> random_pattern(DType type, bool statistics) {
   std::mt19937 random{1};
   std::uniform_real_distribution<float> uniform(statistics ? 0.0F : -1.0F, 1);
@@ -109,7 +108,7 @@ void BenchEnv::fill(int rank, const Tensor& tensor) {
     from.columns = std::min(done, all - done);
     TensorView to = from;
     to.at += static_cast<size_t>(done) * bytes_of(tensor.type);
-    device(rank).kernels().issue(compute(rank), kernel::Copy{from, to});
+    kernels(rank).issue(compute(rank), kernel::Copy{from, to});
   }
 }
 

@@ -15,9 +15,9 @@ namespace {
 // valid, whatever the order was: a block waits for what has an earlier time, on every rank.
 class Sharing {
  public:
-  Sharing(const Schedule& schedule, Vocabulary shared)
+  Sharing(const Schedule& schedule, Vocabulary how)
       : schedule_(schedule),
-        barriers_(shared == Vocabulary::two_barriers ? 2 : 1),
+        barriers_(how == Vocabulary::two_barriers ? 2 : 1),
         delay_(barriers_ * 3 * schedule.chunks()),
         behind_(barriers_ + 0.25),
         placed_(schedule.pp()) {}
@@ -102,17 +102,16 @@ class Sharing {
 
 }  // namespace
 
-std::string method_name(Vocabulary shared) {
-  if (shared == Vocabulary::whole) return "";
-  return shared == Vocabulary::two_barriers ? "vocab-1" : "vocab-2";
+std::string shared_name(const std::string& order, Vocabulary how) {
+  return how == Vocabulary::whole ? order : order + "+" + method_name(how);
 }
 
-Schedule share_vocabulary(Schedule schedule, Vocabulary shared) {
+Schedule share_vocabulary(Schedule schedule, Vocabulary how) {
   if (!is_single_and_whole(schedule))
     throw InputError("", "", schedule.name + " has two pipelines or shares its vocabulary already",
                      "leave vocabulary out, or use another schedule");
-  schedule.ranks = Sharing(schedule, shared).ranks();
-  schedule.name += "+" + method_name(shared);
+  schedule.ranks = Sharing(schedule, how).ranks();
+  schedule.name = shared_name(schedule.name, how);
   return schedule;
 }
 

@@ -7,12 +7,16 @@
 
 namespace stp {
 
-/// "vocab-1" with two barriers and "vocab-2" with one, as the authors' methods; "" without any.
-std::string method_name(Vocabulary shared);
+/// As the authors' methods are called.
+constexpr const char* method_name(Vocabulary how) {
+  return how == Vocabulary::whole ? "whole" : how == Vocabulary::two_barriers ? "vocab-1" : "vocab-2";
+}
+/// "v-half+vocab-2": what an order is called that is made to share the vocabulary.
+std::string shared_name(const std::string& order, Vocabulary how);
 
-/// Adds the vocabulary's passes to a valid order, by the rule of docs/program-options.md, and `shared`'s name
-/// to the order's. For each barrier one more microbatch is alive. Throws InputError if the order has two
-/// pipelines or these passes already.
-Schedule share_vocabulary(Schedule schedule, Vocabulary shared);
+/// Adds the vocabulary's passes to a valid order, by the rule of docs/program-options.md; `how` is not whole.
+/// For each barrier one more microbatch is alive. Throws InputError if the order has two pipelines or these
+/// passes already.
+Schedule share_vocabulary(Schedule schedule, Vocabulary how);
 
 }  // namespace stp

@@ -259,7 +259,10 @@ TEST_F(GemmsWithAFile, ThatIsNoneLeaveItAsItIs) {
     EXPECT_EQ(text(), other);
   }
   EXPECT_THAT(refusal([&] { Gemm(device(), {.winners = folder_ + "/none/winners.json"}); }),
-              AllOf(HasSubstr("--gemm-winners: "), HasSubstr("cannot be opened: No such file")));
+              AllOf(HasSubstr("--gemm-winners: "), HasSubstr("none cannot be opened: No such file")));
+  std::filesystem::remove(file_);
+  std::filesystem::create_directory(file_);
+  EXPECT_THAT(refusal([&] { Gemm(device(), {.winners = file_}); }), HasSubstr("winners.json"));
 }
 
 // Two that time at once: the one that is in the file counts for both.

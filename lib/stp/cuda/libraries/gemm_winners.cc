@@ -2,46 +2,43 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
 #include "stp/base/error.h"
+#include "stp/base/json_input.h"
+#include "stp/base/partial.h"
 
 namespace stp::cuda {
 namespace {
 
+namespace fs = std::filesystem;
 using nlohmann::json;
 
-// The file, open and held against other processes until the end of the scope.
+// The file; its folder is locked against other processes until the end of the scope.
 class Held {
  public:
   explicit Held(const std::string& file)
-      : descriptor_(open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
-    if (descriptor_ < 0 || flock(descriptor_, LOCK_EX) != 0)
-      throw InputError(
-          "", "--gemm-winners",
-          file + " cannot be opened: " + std::error_code(errno, std::generic_category()).message(),
-          "name a file that can be written");
+      : file_(file),
+        folder_(fs::absolute(file).parent_path()),
+        lock_(open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    if (!lock_ || flock(lock_.file(), LOCK_EX) != 0)
+      throw InputError("", "--gemm-winners",
+                       folder_.string() +
+                           " cannot be opened: " + std::error_code(errno, std::generic_category()).message(),
+                       "name a file in a folder that exists");
   }
-  Held(const Held&) = delete;
-  Held& operator=(const Held&) = delete;
-  ~Held() { close(descriptor_); }
 
   /// By machine and GEMM; discarded() if it is something else.
   [[nodiscard]] json read() const {
-    std::string text;
-    std::array<char, 4096> part;
-    lseek(descriptor_, 0, SEEK_SET);
-    for (ssize_t count = 0; (count = ::read(descriptor_, part.data(), part.size())) > 0;)
-      text.append(part.data(), static_cast<size_t>(count));
-    if (text.empty()) return json::object();
-    json all = json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (!fs::exists(file_)) return json::object();
+    json all = json::parse(read_file(file_), nullptr, /*allow_exceptions=*/false);
     bool fits = all.is_object();
     for (const json& machine : fits ? all : json()) {
       fits = fits && machine.is_object();
@@ -49,15 +46,21 @@ class Held {
     }
     return fits ? all : json(json::value_t::discarded);
   }
+  /// Whole or not at all.
   void write(const json& all) const {
-    const std::string text = all.dump(1) + "\n";
-    if (ftruncate(descriptor_, 0) != 0 ||
-        pwrite(descriptor_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
-      std::fputs("stp: --gemm-winners: the file cannot be written; it is incomplete\n", stderr);
+    fs::path partial;
+    const PartialLock made = make_partial(folder_, partial, PartialKind::file);
+    std::error_code error;
+    if (made && std::ofstream(partial) << all.dump(1) << std::endl) fs::rename(partial, file_, error);
+    if (!made || error || fs::exists(partial)) {
+      std::fprintf(stderr, "stp: --gemm-winners: %s cannot be written; it stays as it is\n", file_.c_str());
+      fs::remove(partial, error);
+    }
   }
 
  private:
-  const int descriptor_;
+  const fs::path file_, folder_;
+  const PartialLock lock_;
 };
 
 std::string find_in(const json& all, const std::string& machine, const std::string& gemm) {

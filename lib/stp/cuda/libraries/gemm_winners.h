@@ -9,7 +9,7 @@ namespace stp::cuda {
 class GemmWinners {
  public:
   /// `machine`: GPU and version. A file that is not such a list is ignored, with a message, and stays as it
-  /// is. Throws InputError if the file cannot be opened or made.
+  /// is. Throws InputError if the file cannot be read or its folder is not there.
   GemmWinners(std::string file, std::string machine);
 
   /// The algorithm of a GEMM; "" if none is known.
