@@ -5,7 +5,7 @@
 //    rank has reached its limit of idle time, the rest at the end.
 // 3. Search the limit of idle time, coarse then fine, in four variants: waits before F0 and F1 are filled or
 //    not, waits before I0 are or not.
-// 4. With m < 2p, defer fewer W while the step hardly grows.
+// 4. With m < 2p, defer fewer W while the step does not grow.
 //
 // It differs from the published method, which places F, I and W in one greedy simulation of the four variants
 // and repeats it with smaller limits. Steps 1 and 2 are linear in the number of actions, so that many limits
@@ -388,9 +388,9 @@ class Search {
     return plan;
   }
 
-  // Whether the step is at most slightly longer than with `other`.
+  // Whether the step is no longer than with `other`, and at slightly different costs hardly longer.
   [[nodiscard]] bool keeps_up_with(const Plan& other) const {
-    return best_.bubble <= other.bubble + 0.01 * (problem_.work() + other.bubble) &&
+    return best_.bubble <= other.bubble + problem_.epsilon() &&
            best_.near_bubble <= other.near_bubble + 0.02 * (near_.work() + other.near_bubble);
   }
 
@@ -448,8 +448,8 @@ Schedule make_zb_v(const GeneratorRequest& request) {
   Search all = search(limit);
   if (m >= 2 * p) return schedule_of("zb-v", all.best().order, m);
 
-  // 4. With few microbatches, deferred W would use memory for little gain: while the step gets at most
-  // slightly longer, halves the number that may be deferred, down to one per chunk.
+  // 4. With few microbatches, deferred W may use memory for no gain: while the step gets no longer, halves the
+  // number that may be deferred, down to one per chunk.
   Plan chosen = all.tightened();
   for (int spare = (std::min(limit, 2 * m) - m - 1) / 2; spare >= 2; spare /= 2) {
     Search tighter = search(spare);
