@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "stp/base/error.h"
@@ -53,19 +53,19 @@ Schedule make_grouped(const char* name, const GeneratorRequest& request, int g) 
   const Grouping pattern{p, v, g, least_group(p, request.costs)};
   Schedule schedule{name, Placement::loop(p, v), m, {}};
   for (int rank = 0; rank < p; ++rank) {
-    std::vector<std::pair<int, Action>> by_slot;
+    std::vector<std::optional<Action>> by_slot(pattern.input_gradient(rank, 0, m - 1) + 2);
     for (int c = 0; c < v; ++c) {
       const auto chunk = static_cast<int16_t>(c);
       for (int i = 0; i < m; ++i) {
         const int backward = pattern.input_gradient(rank, c, i);
-        by_slot.emplace_back(pattern.forward(rank, c, i), Action{Pass::F, chunk, i});
-        by_slot.emplace_back(backward, Action{Pass::I, chunk, i});
-        by_slot.emplace_back(backward + 1, Action{Pass::W, chunk, i});
+        by_slot[pattern.forward(rank, c, i)] = Action{Pass::F, chunk, i};
+        by_slot[backward] = Action{Pass::I, chunk, i};
+        by_slot[backward + 1] = Action{Pass::W, chunk, i};
       }
     }
-    std::ranges::sort(by_slot);
     std::vector<Block>& blocks = schedule.ranks.emplace_back();
-    for (const auto& [slot, action] : by_slot) blocks.emplace_back(action);
+    for (const std::optional<Action>& action : by_slot)
+      if (action) blocks.emplace_back(*action);
   }
   return schedule;
 }
