@@ -448,8 +448,8 @@ Schedule make_zb_v(const GeneratorRequest& request) {
   Search all = search(limit);
   if (m >= 2 * p) return schedule_of("zb-v", all.best().order, m);
 
-  // 4. With few microbatches, deferred W may use memory for no gain: while the step gets no longer, halves the
-  // number that may be deferred, down to one per chunk.
+  // 4. With few microbatches, deferred W may use memory for no gain: while the step gets no longer, halves
+  // the number that may be deferred, down to one per chunk.
   Plan chosen = all.tightened();
   for (int spare = (std::min(limit, 2 * m) - m - 1) / 2; spare >= 2; spare /= 2) {
     Search tighter = search(spare);

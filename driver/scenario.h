@@ -12,10 +12,12 @@
 #include "stp/cluster/profile.h"
 #include "stp/cost/cost_table.h"
 #include "stp/cost/hardware.h"
+#include "stp/device/element_type.h"
+#include "stp/device/kernel_arguments.h"
 #include "stp/model/hugging_face.h"
+#include "stp/model/parameters.h"
 #include "stp/program/lower.h"
 #include "stp/report/compare.h"
-#include "stp/runtime/training.h"
 
 namespace stp {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "require.h"
-#include "stp/checkpoint/safetensors.h"
+#include "stp/safetensors/safetensors.h"
 
 void stp::check(const std::string& text) {
   const SafetensorsFile file(file_of(text));

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "stp/checkpoint/safetensors.h"
 #include "stp/runtime/trainer.h"
+#include "stp/safetensors/safetensors.h"
 
 namespace stp {
 

@@ -1,4 +1,4 @@
-#include "stp/checkpoint/safetensors.h"
+#include "stp/safetensors/safetensors.h"
 
 #include <gmock/gmock.h>
 
