@@ -51,7 +51,7 @@ void add_attention(Suite& suite) {
                          else
                            kernels.issue(stream, backward);
                        };
-                       return std::make_unique<ComputeWork>(env, work, counters);
+                       return compute_work(env, work, counters);
                      }});
         }
       }

@@ -26,95 +26,68 @@ std::string type_name(DType type) {
 }
 
 // Collectives on the communication streams of all ranks.
-class CollectiveWork : public Fixture {
- public:
-  CollectiveWork(BenchEnv& env, CallKind kind, double bytes) : env_(env), kind_(kind), bytes_(bytes) {
-    const int n = env.world();
-    const auto rows = static_cast<int64_t>(bytes) / element_bytes() / (kind == CallKind::transfer ? 1 : n);
-    for (int rank = 0; rank < env.ranks(); ++rank) {
-      whole_.push_back(env.make(rank, kind == CallKind::transfer ? rows : n * rows, 1));
-      piece_.push_back(env.make(rank, rows, 1));
-    }
+Fixture collective(BenchEnv& env, CallKind kind, double bytes) {
+  const auto element_bytes = static_cast<int64_t>(bytes_of(env.type()));
+  const int n = kind == CallKind::transfer ? 1 : env.world();
+  const auto rows = static_cast<int64_t>(bytes) / element_bytes / n;
+  std::vector<Tensor> whole, piece;
+  for (int rank = 0; rank < env.ranks(); ++rank) {
+    whole.push_back(env.make(rank, n * rows, 1));
+    piece.push_back(env.make(rank, rows, 1));
   }
-  double sample(int calls) override {
-    return env_.time({},
-                     [&] {
-                       for (int call = 0; call < calls; ++call) issue();
-                     })
-               .communication /
-           calls;
-  }
-  [[nodiscard]] Counters counters(double seconds) const override {
-    const double algbw = bytes_ / seconds / 1e9;
-    return {{"size", bytes_},
-            {"count", bytes_ / static_cast<double>(element_bytes())},
-            {"time_us", 1e6 * seconds},
-            {"algbw", algbw},
-            {"busbw", algbw * link_share(kind_, env_.world())}};
-  }
-
- private:
-  [[nodiscard]] int64_t element_bytes() const { return static_cast<int64_t>(bytes_of(env_.type())); }
-  void issue() {
-    Group& group = env_.group();
-    switch (kind_) {
+  const auto ends_of_transfer = [=, &env] {
+    std::vector<Part> parts = env.parts(whole, whole);
+    for (int rank = 0; rank < env.ranks(); ++rank)
+      (env.world_rank(rank) == 0 ? parts[rank].out : parts[rank].in) = {};
+    return parts;
+  };
+  const auto issue = [=, &env] {
+    Group& group = env.group();
+    switch (kind) {
       case CallKind::all_reduce:
-        return group.all_reduce(Reduce::sum, env_.parts(whole_, whole_));
+        return group.all_reduce(Reduce::sum, env.parts(whole, whole));
       case CallKind::all_gather:
-        return group.all_gather(env_.parts(piece_, whole_));
+        return group.all_gather(env.parts(piece, whole));
       case CallKind::reduce_scatter:
-        return group.reduce_scatter(env_.parts(whole_, piece_));
+        return group.reduce_scatter(env.parts(whole, piece));
       case CallKind::all_to_all:
         break;  // not measured
       case CallKind::transfer:
         return group.transfer(ends_of_transfer());
     }
-  }
-  [[nodiscard]] std::vector<Part> ends_of_transfer() const {
-    std::vector<Part> parts = env_.parts(whole_, whole_);
-    for (int rank = 0; rank < env_.ranks(); ++rank)
-      (env_.world_rank(rank) == 0 ? parts[rank].out : parts[rank].in) = {};
-    return parts;
-  }
-
-  BenchEnv& env_;
-  const CallKind kind_;
-  const double bytes_;
-  std::vector<Tensor> whole_, piece_;
-};
+  };
+  const auto sample = [=, &env](int calls) {
+    const BenchEnv::Exchange repeated = [&] {
+      for (int call = 0; call < calls; ++call) issue();
+    };
+    return env.time({}, repeated).communication / calls;
+  };
+  const double share = link_share(kind, env.world());
+  return {sample, [=](double seconds) -> Counters {
+            const double algbw = bytes / seconds / 1e9;
+            return {{"size", bytes},
+                    {"count", bytes / static_cast<double>(element_bytes)},
+                    {"time_us", 1e6 * seconds},
+                    {"algbw", algbw},
+                    {"busbw", algbw * share}};
+          }};
+}
 
 // Copies between host memory and device memory.
-class HostCopy : public Fixture {
- public:
-  HostCopy(BenchEnv& env, bool up, size_t bytes)
-      : env_(env),
-        up_(up),
-        host_(bytes),
-        tensor_(env.make(0, DType::f32, static_cast<int64_t>(bytes / 4), 1)) {}
-  double sample(int calls) override {
-    const EventRef start = env_.compute(0).record();
-    for (int call = 0; call < calls; ++call) {
-      if (up_) {
-        env_.device(0).upload(env_.compute(0), tensor_, host_);
-      } else {
-        env_.device(0).download(env_.compute(0), tensor_, host_);
-      }
-    }
-    const EventRef end = env_.compute(0).record();
-    env_.synchronize();
-    return (end->seconds() - start->seconds()) / calls;
-  }
-  [[nodiscard]] Counters counters(double seconds) const override {
-    const auto bytes = static_cast<double>(host_.size());
-    return {{"size", bytes}, {"time_us", 1e6 * seconds}, {"algbw", bytes / seconds / 1e9}};
-  }
-
- private:
-  BenchEnv& env_;
-  const bool up_;
-  std::vector<std::byte> host_;
-  Tensor tensor_;
-};
+Fixture host_copy(BenchEnv& env, bool up, size_t bytes) {
+  const auto host = std::make_shared<std::vector<std::byte>>(bytes);
+  const Tensor tensor = env.make(0, DType::f32, static_cast<int64_t>(bytes / 4), 1);
+  const auto copy = [=, &env] {
+    if (up)
+      env.device(0).upload(env.compute(0), tensor, *host);
+    else
+      env.device(0).download(env.compute(0), tensor, *host);
+  };
+  return {[=, &env](int calls) { return env.time_calls(calls, copy); },
+          [size = static_cast<double>(bytes)](double seconds) -> Counters {
+            return {{"size", size}, {"time_us", 1e6 * seconds}, {"algbw", size / seconds / 1e9}};
+          }};
+}
 
 }  // namespace
 
@@ -127,23 +100,20 @@ void add_collective(Suite& suite) {
          {CallKind::all_reduce, CallKind::all_gather, CallKind::reduce_scatter, CallKind::transfer}) {
       if (kind == CallKind::transfer && ranks != 2) continue;
       for (const double bytes : sizes)
-        suite.add(
-            {.name = std::string("collective/") + name_of(kind) + "/ranks:" + std::to_string(ranks) +
-                     "/size:" + std::to_string(static_cast<int64_t>(bytes)),
-             .on = {.ranks = ranks},
-             .bytes = 2 * ranks * bytes,
-             .prepare = [kind,
-                         bytes](BenchEnv& env) { return std::make_unique<CollectiveWork>(env, kind, bytes); },
-             .label = type_name(options.machine.type) + (reduces(kind) ? " sum" : " none")});
+        suite.add({.name = std::string("collective/") + name_of(kind) + "/ranks:" + std::to_string(ranks) +
+                           "/size:" + std::to_string(static_cast<int64_t>(bytes)),
+                   .on = {.ranks = ranks},
+                   .bytes = 2 * ranks * bytes,
+                   .prepare = [kind, bytes](BenchEnv& env) { return collective(env, kind, bytes); },
+                   .label = type_name(options.machine.type) + (reduces(kind) ? " sum" : " none")});
     }
   if (options.machine.has_others()) return;  // one process alone measures them
   for (const bool up : {true, false})
     for (const size_t bytes : {size_t{1} << 16, size_t{1} << 24})
-      suite.add(
-          {.name =
-               std::string("collective/") + (up ? "upload" : "download") + "/size:" + std::to_string(bytes),
-           .bytes = 2.0 * static_cast<double>(bytes),
-           .prepare = [up, bytes](BenchEnv& env) { return std::make_unique<HostCopy>(env, up, bytes); }});
+      suite.add({.name = std::string("collective/") + (up ? "upload" : "download") +
+                         "/size:" + std::to_string(bytes),
+                 .bytes = 2.0 * static_cast<double>(bytes),
+                 .prepare = [up, bytes](BenchEnv& env) { return host_copy(env, up, bytes); }});
 }
 
 }  // namespace stp::microbench

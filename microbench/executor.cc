@@ -8,61 +8,43 @@
 namespace stp::microbench {
 namespace {
 
-class Issue : public Fixture {
- public:
-  explicit Issue(BenchEnv& env) : env_(env), tensor_(env.make(0, DType::f32, 1, 1)) {}
-  double sample(int calls) override {
-    env_.synchronize();
+Fixture issue(BenchEnv& env) {
+  const Tensor tensor = env.make(0, DType::f32, 1, 1);
+  return {[=, &env](int calls) {
+    env.synchronize();
     const auto start = std::chrono::steady_clock::now();
     for (int call = 0; call < calls; ++call)
-      env_.kernels(0).issue(env_.compute(0), kernel::Fill{.tensor = tensor_, .value = 0});
+      env.kernels(0).issue(env.compute(0), kernel::Fill{.tensor = tensor, .value = 0});
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    env_.synchronize();
+    env.synchronize();
     return seconds / calls;
-  }
-  [[nodiscard]] Counters counters(double /*seconds*/) const override { return {}; }
+  }};
+}
 
- private:
-  BenchEnv& env_;
-  Tensor tensor_;
-};
+Fixture launch(BenchEnv& env) {
+  const Tensor tensor = env.make(0, DType::f32, 1, 1);
+  const BenchEnv::Work fill = [=, &env](int) {
+    env.kernels(0).issue(env.compute(0), kernel::Fill{.tensor = tensor, .value = 0});
+  };
+  return compute_work(env, fill, [](double) { return Counters{}; });
+}
 
-class EventRoundTrip : public Fixture {
- public:
-  explicit EventRoundTrip(BenchEnv& env) : env_(env) {}
-  double sample(int calls) override {
-    Stream &there = env_.communication(0), &here = env_.compute(0);
-    const EventRef start = here.record();
-    for (int call = 0; call < calls; ++call) {
+Fixture event_round_trip(BenchEnv& env) {
+  return {[&env](int calls) {
+    Stream &there = env.communication(0), &here = env.compute(0);
+    return env.time_calls(calls, [&] {
       there.wait(here.record());
       here.wait(there.record());
-    }
-    const EventRef end = here.record();
-    env_.synchronize();
-    return (end->seconds() - start->seconds()) / calls;
-  }
-  [[nodiscard]] Counters counters(double /*seconds*/) const override { return {}; }
-
- private:
-  BenchEnv& env_;
-};
+    });
+  }};
+}
 
 }  // namespace
 
 void add_executor(Suite& suite) {
-  suite.add(
-      {.name = "executor/issue", .prepare = [](BenchEnv& env) { return std::make_unique<Issue>(env); }});
-  suite.add({.name = "executor/launch", .prepare = [](BenchEnv& env) {
-               const Tensor tensor = env.make(0, DType::f32, 1, 1);
-               return std::make_unique<ComputeWork>(
-                   env,
-                   [=, &env](int) {
-                     env.kernels(0).issue(env.compute(0), kernel::Fill{.tensor = tensor, .value = 0});
-                   },
-                   [](double) { return Counters{}; });
-             }});
-  suite.add({.name = "executor/event_round_trip",
-             .prepare = [](BenchEnv& env) { return std::make_unique<EventRoundTrip>(env); }});
+  suite.add({.name = "executor/issue", .prepare = issue});
+  suite.add({.name = "executor/launch", .prepare = launch});
+  suite.add({.name = "executor/event_round_trip", .prepare = event_round_trip});
 }
 
 }  // namespace stp::microbench

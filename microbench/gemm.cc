@@ -7,18 +7,6 @@
 #include "suite.h"
 
 namespace stp::microbench {
-namespace {
-
-struct Operands {
-  Tensor a, b, c;
-};
-Operands operands(BenchEnv& env, int rank, const Gemm& gemm) {
-  const kernel::Gemm call = gemm_call(gemm, env.type());
-  const auto make = [&](const TensorView& of) { return env.make(rank, of.type, of.rows, of.columns); };
-  return {make(call.a), make(call.b), make(call.c)};
-}
-
-}  // namespace
 
 std::vector<Linear> linears(const ModelConfig& model, int tokens, int tp) {
   check_shardable(model, tp);
@@ -52,21 +40,17 @@ double gemm_bytes(const Gemm& gemm, int ranks, DType type) {
 }
 
 BenchEnv::Work gemm_work(BenchEnv& env, const Gemm& gemm) {
-  std::vector<Operands> all;
-  for (int rank = 0; rank < env.ranks(); ++rank) all.push_back(operands(env, rank, gemm));
-  return [&env, all, call = gemm_call(gemm, env.type())](int rank) {
-    kernel::Gemm of_rank = call;
-    of_rank.a = all[rank].a;
-    of_rank.b = all[rank].b;
-    of_rank.c = all[rank].c;
-    env.kernels(rank).issue(env.compute(rank), of_rank);
-  };
+  std::vector<kernel::Gemm> calls(env.ranks(), gemm_call(gemm, env.type()));
+  for (int rank = 0; rank < env.ranks(); ++rank)
+    for (TensorView* operand : {&calls[rank].a, &calls[rank].b, &calls[rank].c})
+      *operand = env.make(rank, operand->type, operand->rows, operand->columns);
+  return [&env, calls](int rank) { env.kernels(rank).issue(env.compute(rank), calls[rank]); };
 }
 
 namespace {
 
-std::unique_ptr<Fixture> gemm_fixture(BenchEnv& env, const Gemm& gemm, const Counters& others, bool cold) {
-  return std::make_unique<ComputeWork>(
+Fixture gemm_fixture(BenchEnv& env, const Gemm& gemm, const Counters& others, bool cold) {
+  return compute_work(
       env, gemm_work(env, gemm),
       [=](double seconds) {
         Counters counters = others;

@@ -161,6 +161,14 @@ BenchEnv::Times BenchEnv::time(const Work& compute, const Exchange& communicate)
   return {end.compute - start, end.communication - start};
 }
 
+double BenchEnv::time_calls(int calls, const std::function<void()>& call) {
+  const EventRef start = compute(0).record();
+  for (int i = 0; i < calls; ++i) call();
+  const EventRef end = compute(0).record();
+  synchronize();
+  return (end->seconds() - start->seconds()) / calls;
+}
+
 // Delays the device by some tenths of a millisecond, so that the host is ahead and timed kernels do not wait
 // for it.
 void BenchEnv::hold_back() {

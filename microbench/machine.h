@@ -79,6 +79,8 @@ class BenchEnv {
     double compute = 0, communication = 0;
   };
   Times time(const Work& compute, const Exchange& communicate);
+  /// Seconds of a call, over `calls` of them, by the clock of rank 0's compute stream.
+  double time_calls(int calls, const std::function<void()>& call);
 
   /// Fills every rank's caches with other data.
   void flush_caches();

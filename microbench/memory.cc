@@ -122,10 +122,10 @@ std::vector<Kernel> kernels_of(Unit unit, UnitPass pass, const MemoryOperands& o
   return all;
 }
 
-std::unique_ptr<Fixture> memory_work(BenchEnv& env, double bytes, BenchEnv::Work work,
-                                     const Counters& others = {}, bool cold = false) {
-  return std::make_unique<ComputeWork>(
-      env, std::move(work),
+Fixture memory_work(BenchEnv& env, double bytes, const BenchEnv::Work& work, const Counters& others = {},
+                    bool cold = false) {
+  return compute_work(
+      env, work,
       [=](double seconds) {
         Counters counters = others;
         counters.insert({{"bytes", bytes}, {"gb_per_s", bytes / seconds / 1e9}});

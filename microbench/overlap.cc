@@ -9,62 +9,57 @@
 namespace stp::microbench {
 namespace {
 
-class OverlapWork : public Fixture {
- public:
-  OverlapWork(BenchEnv& env, const Gemm& gemm, double bytes)
-      : env_(env), gemm_(gemm), bytes_(bytes), gemm_work_(gemm_work(env, gemm)) {
-    for (int rank = 0; rank < env.ranks(); ++rank)
-      messages_.push_back(
-          env.make(rank, static_cast<int64_t>(bytes) / static_cast<int64_t>(bytes_of(env.type())), 1));
-  }
-  double sample(int calls) override {
+struct LastSample {
+  BenchEnv::Times alone;
+  OverlapFigures figures{};
+};
+
+Fixture overlap(BenchEnv& env, const Gemm& gemm, double bytes) {
+  const BenchEnv::Work gemm_of = gemm_work(env, gemm);
+  const auto elements = static_cast<int64_t>(bytes) / static_cast<int64_t>(bytes_of(env.type()));
+  std::vector<Tensor> messages;
+  for (int rank = 0; rank < env.ranks(); ++rank) messages.push_back(env.make(rank, elements, 1));
+  const auto last = std::make_shared<LastSample>();
+  const auto sample = [=, &env](int calls) {
     const BenchEnv::Work gemms = [&](int rank) {
-      for (int call = 0; call < calls; ++call) gemm_work_(rank);
+      for (int call = 0; call < calls; ++call) gemm_of(rank);
     };
     const BenchEnv::Exchange reduces = [&] {
       for (int call = 0; call < calls; ++call)
-        env_.group().all_reduce(Reduce::sum, env_.parts(messages_, messages_));
+        env.group().all_reduce(Reduce::sum, env.parts(messages, messages));
     };
     // Alone, alone, together, repeated: the median of each, so that one interruption has no effect.
     constexpr int kRounds = 3;
     std::vector<double> compute, communication, compute_together, communication_together;
     for (int round = 0; round < kRounds; ++round) {
-      compute.push_back(env_.time(gemms, {}).compute / calls);
-      communication.push_back(env_.time({}, reduces).communication / calls);
-      const BenchEnv::Times together = env_.time(gemms, reduces);
+      compute.push_back(env.time(gemms, {}).compute / calls);
+      communication.push_back(env.time({}, reduces).communication / calls);
+      const BenchEnv::Times together = env.time(gemms, reduces);
       compute_together.push_back(together.compute / calls);
       communication_together.push_back(together.communication / calls);
     }
-    alone_ = {median(compute), median(communication)};
-    figures_ = overlap_figures(
-        {alone_.compute, alone_.communication, median(compute_together), median(communication_together)});
-    return figures_.together_s;
-  }
-  [[nodiscard]] Counters counters(double /*seconds*/) const override {
-    return {{"m", gemm_.m},
-            {"n", gemm_.n},
-            {"k", gemm_.k},
-            {"size", bytes_},
-            {"compute_alone_us", 1e6 * alone_.compute},
-            {"communication_alone_us", 1e6 * alone_.communication},
-            {"compute_slowdown", figures_.compute_slowdown},
-            {"communication_slowdown", figures_.communication_slowdown},
-            {"compute_rate", figures_.compute_rate},
-            {"communication_rate", figures_.communication_rate},
-            {"exposed_us", 1e6 * figures_.exposed_s},
-            {"exposed_share", figures_.exposed_share},
-            {"saved_us", 1e6 * figures_.saved_s}};
-  }
-
- private:
-  BenchEnv& env_;
-  const Gemm gemm_;
-  const double bytes_;
-  BenchEnv::Work gemm_work_;
-  std::vector<Tensor> messages_;
-  OverlapFigures figures_{};
-  BenchEnv::Times alone_;
-};
+    last->alone = {median(compute), median(communication)};
+    last->figures = overlap_figures({last->alone.compute, last->alone.communication, median(compute_together),
+                                     median(communication_together)});
+    return last->figures.together_s;
+  };
+  return {sample, [=](double /*seconds*/) -> Counters {
+            const OverlapFigures& figures = last->figures;
+            return {{"m", gemm.m},
+                    {"n", gemm.n},
+                    {"k", gemm.k},
+                    {"size", bytes},
+                    {"compute_alone_us", 1e6 * last->alone.compute},
+                    {"communication_alone_us", 1e6 * last->alone.communication},
+                    {"compute_slowdown", figures.compute_slowdown},
+                    {"communication_slowdown", figures.communication_slowdown},
+                    {"compute_rate", figures.compute_rate},
+                    {"communication_rate", figures.communication_rate},
+                    {"exposed_us", 1e6 * figures.exposed_s},
+                    {"exposed_share", figures.exposed_share},
+                    {"saved_us", 1e6 * figures.saved_s}};
+          }};
+}
 
 }  // namespace
 
@@ -77,9 +72,7 @@ void add_overlap(Suite& suite) {
                        "/size:" + std::to_string(static_cast<int64_t>(bytes)) + setting,
                .on = on,
                .bytes = gemm_bytes(linear.forward, on.ranks, options.machine.type) + on.ranks * bytes,
-               .prepare = [linear, bytes](BenchEnv& env) {
-                 return std::make_unique<OverlapWork>(env, linear.forward, bytes);
-               }});
+               .prepare = [linear, bytes](BenchEnv& env) { return overlap(env, linear.forward, bytes); }});
   };
   for (const int ranks : options.ranks)
     for (const ModelConfig& model : options.models) {

@@ -77,32 +77,30 @@ const Fixture& fixture(const Case& c) {
   return *last;
 }
 
-// Steps. Each takes the case and its fixture, and does its work once.
-
-void generate(const Case& c, const Fixture& /*from*/) { benchmark::DoNotOptimize(c.generate()); }
-
-void check(const Case& /*c*/, const Fixture& from) { validate(from.program.schedule); }
-
-void lower_only(const Case& c, const Fixture& from) {
-  benchmark::DoNotOptimize(c.lowered(from.program.schedule));
-}
-
-void simulate_plain(const Case& /*c*/, const Fixture& from) {
-  benchmark::DoNotOptimize(simulate(from.program, from.seconds));
-}
-
-void simulate_contended(const Case& /*c*/, const Fixture& from) {
-  benchmark::DoNotOptimize(simulate(from.program, from.seconds, kContention));
-}
-
-void all_contended(const Case& c, const Fixture& /*from*/) {
-  Schedule schedule = c.generate();
-  validate(schedule);
-  const Program program = c.lowered(std::move(schedule));
-  benchmark::DoNotOptimize(simulate(program, op_seconds(program, cost_table()), kContention));
-}
-
+// Takes the case and its fixture, and does its work once.
 using Step = void (*)(const Case&, const Fixture&);
+
+struct NamedStep {
+  const char* name;
+  Step step;
+};
+constexpr NamedStep kSteps[] = {
+    {"generate", [](const Case& c, const Fixture& /*from*/) { benchmark::DoNotOptimize(c.generate()); }},
+    {"validate", [](const Case& /*c*/, const Fixture& from) { validate(from.program.schedule); }},
+    {"lower",
+     [](const Case& c, const Fixture& from) { benchmark::DoNotOptimize(c.lowered(from.program.schedule)); }},
+    {"simulate", [](const Case& /*c*/,
+                    const Fixture& from) { benchmark::DoNotOptimize(simulate(from.program, from.seconds)); }},
+    {"simulate_contended",
+     [](const Case& /*c*/, const Fixture& from) {
+       benchmark::DoNotOptimize(simulate(from.program, from.seconds, kContention));
+     }},
+    {"all", [](const Case& c, const Fixture& /*from*/) {
+       Schedule schedule = c.generate();
+       validate(schedule);
+       const Program program = c.lowered(std::move(schedule));
+       benchmark::DoNotOptimize(simulate(program, op_seconds(program, cost_table()), kContention));
+     }}};
 
 void run(benchmark::State& state, const Generator* generator, Step step) {
   const Case c(generator, static_cast<int>(state.range(0)), static_cast<int>(state.range(1)));
@@ -118,16 +116,6 @@ void run(benchmark::State& state, const Generator* generator, Step step) {
 
 void register_all() {
   constexpr const char* kSchedules[] = {"stp", "1f1b-i", "zb-v", "zb-auto", "gis"};
-  struct NamedStep {
-    const char* name;
-    Step step;
-  };
-  constexpr NamedStep kSteps[] = {{"generate", generate},
-                                  {"validate", check},
-                                  {"lower", lower_only},
-                                  {"simulate", simulate_plain},
-                                  {"simulate_contended", simulate_contended},
-                                  {"all", all_contended}};
   // By size, the smallest first. Within a size, each schedule's Program is made once. zb-auto takes long to
   // make.
   for (const auto& [p, m] : {std::pair{4, 64}, {8, 256}, {16, 256}, {64, 1024}, {512, 1536}})

@@ -38,22 +38,20 @@ std::string exact(double value) { return shown("%.17g", value); }
 
 }  // namespace
 
-double ComputeWork::sample(int calls) {
-  if (cold_) {
+Fixture compute_work(BenchEnv& env, const BenchEnv::Work& work,
+                     const std::function<Counters(double seconds)>& counters, bool cold) {
+  const auto sample = [&env, work, cold](int calls) {
     double seconds = 0;
-    for (int call = 0; call < calls; ++call) {
-      env_.flush_caches();
-      seconds += env_.time(work_, {}).compute;
+    for (int call = 0; cold && call < calls; ++call) {
+      env.flush_caches();
+      seconds += env.time(work, {}).compute;
     }
-    return seconds / calls;
-  }
-  return env_.time(
-                 [&](int rank) {
-                   for (int call = 0; call < calls; ++call) work_(rank);
-                 },
-                 {})
-             .compute /
-         calls;
+    const BenchEnv::Work repeated = [&](int rank) {
+      for (int call = 0; call < calls; ++call) work(rank);
+    };
+    return (cold ? seconds : env.time(repeated, {}).compute) / calls;
+  };
+  return {sample, counters};
 }
 
 Suite::Place& Suite::place(const Arrangement& on) {
@@ -93,7 +91,7 @@ void Suite::follow() {
     } else {
       prepare(*std::find_if(benchmarks_.begin(), benchmarks_.end(),
                             [&](const Benchmark& each) { return each.name == name; }));
-      seconds = current_->fixture->sample(calls);
+      seconds = current_->fixture.sample(calls);
     }
     options_.machine.processes->gather(exact(seconds));
   }
@@ -137,7 +135,7 @@ void Suite::run(const Benchmark& benchmark, ::benchmark::State& state) {
   Place& on = place(benchmark.on);
   const auto slow = options_.slow.find(family_of(benchmark));
   const auto sample = [&](int calls) {
-    return together(benchmark.name, calls, [&] { return current_->fixture->sample(calls); });
+    return together(benchmark.name, calls, [&] { return current_->fixture.sample(calls); });
   };
   if (prepare(benchmark)) {
     if (const auto settled = sample_sizes_.find(benchmark.name); settled != sample_sizes_.end()) {
@@ -160,7 +158,7 @@ void Suite::run(const Benchmark& benchmark, ::benchmark::State& state) {
     state.SetIterationTime(taken.seconds);
   }
   if (!benchmark.label.empty()) state.SetLabel(benchmark.label);
-  for (const auto& [name, value] : current_->fixture->counters(taken.seconds)) state.counters[name] = value;
+  for (const auto& [name, value] : current_->fixture.counters(taken.seconds)) state.counters[name] = value;
   state.counters["ranks"] = benchmark.on.ranks;
   state.counters["calls"] = calls;
   state.counters["tries"] = taken.tries;

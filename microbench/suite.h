@@ -35,20 +35,18 @@ struct Options {
 using Counters = std::map<std::string, double>;
 
 /// One benchmark with its tensors.
-class Fixture {
- public:
-  virtual ~Fixture() = default;
+struct Fixture {
   /// Seconds per call, over `calls` consecutive calls.
-  virtual double sample(int calls) = 0;
+  std::function<double(int calls)> sample;
   /// Counters for the last sample, which took `seconds`.
-  [[nodiscard]] virtual Counters counters(double seconds) const = 0;
+  std::function<Counters(double seconds)> counters = [](double /*seconds*/) { return Counters{}; };
 };
 
 struct Benchmark {
   std::string name;  // family first: "gemm/…"
   Arrangement on;
   double bytes = 0;  // approximate bytes of all its tensors
-  std::function<std::unique_ptr<Fixture>(BenchEnv& env)> prepare;
+  std::function<Fixture(BenchEnv& env)> prepare;
   std::string skip;   // why it cannot run here; "": it can
   std::string label;  // text of the row besides its counters
 };
@@ -75,7 +73,7 @@ class Suite {
   struct Current {
     std::string name;
     Arrangement on;
-    std::unique_ptr<Fixture> fixture;
+    Fixture fixture;
   };
   void run(const Benchmark& benchmark, ::benchmark::State& state);
   static void run_registered(::benchmark::State& state, Suite* suite, const Benchmark* benchmark);
@@ -101,20 +99,8 @@ class Suite {
 };
 
 /// Work on the compute streams of all ranks. `cold`: flush the caches before every call.
-class ComputeWork : public Fixture {
- public:
-  using CountersOf = std::function<Counters(double seconds)>;
-  ComputeWork(BenchEnv& env, BenchEnv::Work work, CountersOf counters, bool cold = false)
-      : env_(env), work_(std::move(work)), counters_(std::move(counters)), cold_(cold) {}
-  double sample(int calls) override;
-  [[nodiscard]] Counters counters(double seconds) const override { return counters_(seconds); }
-
- private:
-  BenchEnv& env_;
-  BenchEnv::Work work_;
-  CountersOf counters_;
-  bool cold_;
-};
+Fixture compute_work(BenchEnv& env, const BenchEnv::Work& work,
+                     const std::function<Counters(double seconds)>& counters, bool cold = false);
 
 // A model's linear layers, with the GEMMs that lib/stp/model declares (gemm.cc).
 struct Linear {
