@@ -1,8 +1,9 @@
 """Importing this makes sure of the packages: a program whose interpreter lacks one starts again with another that may have
-them ($STP_PYTHON, then /usr/bin/python3), or ends with 2 and says what to install."""
+them ($STP_PYTHON, then /usr/bin/python3), or ends with 2 and says what to install. From then on there is stp_plots, too."""
 
 import importlib.util
 import os
+import pathlib
 import sys
 
 NEEDED = ("numpy", "scipy", "pandas", "matplotlib", "jinja2")
@@ -18,3 +19,4 @@ if missing:
     print(f"{os.path.basename(sys.argv[0])}: Python lacks {', '.join(missing)}; install "
           f"{' '.join('python3-' + name for name in missing)}, or name a Python that has them in STP_PYTHON", file=sys.stderr)  # fmt: skip
     sys.exit(2)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "plots"))

@@ -37,6 +37,13 @@ def read(path):
     return json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
 
 
+def write_rows(path, content, key):
+    """Writes an object with a line for each of its fields, and for each element of its list `key`, which is the last."""
+    fields = "".join(f" {json.dumps(name)}: {json.dumps(value)},\n" for name, value in content.items() if name != key)
+    rows = ",\n".join("  " + json.dumps(row) for row in content[key])
+    pathlib.Path(path).write_text(f'{{\n{fields} "{key}": [\n{rows}\n ]\n}}\n', encoding="utf-8")
+
+
 def read_scenario(name):
     """A scenario of the suite, and where the profile of its cluster is."""
     scenario = read(ROOT / f"scenarios/{name}.json")
