@@ -23,7 +23,6 @@ try:
 except ImportError as error:
     sys.exit(f"microbench.py: numpy, scipy, pandas and matplotlib are needed: {error}")
 
-SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#332288"]
 
 
@@ -33,7 +32,7 @@ def aggregates(content):
     rows = rows[rows["run_type"] == "aggregate"] if "run_type" in rows else rows
     if rows.empty:
         raise ReportError("holds no aggregates of bin/microbench; run it with at least two repetitions")
-    rows["seconds"] = rows["real_time"] * rows["time_unit"].map(SECONDS)
+    rows["seconds"] = rows["real_time"] * rows["time_unit"].map(benchmarks.SECONDS)
     times = rows.pivot(index="run_name", columns="aggregate_name", values="seconds")[["median", "low95", "high95", "noisy"]]
     counters = rows[rows["aggregate_name"] == "median"].set_index("run_name")
     found = counters.join(times.assign(noisy=times["noisy"] > 0).dropna(), how="inner")
@@ -94,7 +93,9 @@ def draw_overlap(axes, rows):
 
 
 def draw(content):
-    rows, (machine, beside) = aggregates(content), overlaps(content)
+    machine, beside = overlaps(content)
+    print(beside_text([("", machine, beside)]), end="", flush=True)
+    rows = aggregates(content)
     figure = style.new_figure(13, 9)
     grid = figure.subplot_mosaic([["gemm", "collective"], ["overlap", "overlap"]])
     for name, draw_part in (("gemm", draw_gemms), ("collective", draw_collectives), ("overlap", draw_overlap)):
@@ -123,14 +124,8 @@ def overlaps(content):
     return overlapped.machine_of(file.context), overlapped.overlaps(cells)
 
 
-def show_and_draw(content):
-    machine, rows = overlaps(content)
-    print(beside_text([("", machine, rows)]), end="", flush=True)
-    return draw(content)
-
-
 def main(arguments=None):
-    return one_plot.main("microbench.py", "Shows and draws the JSON of bin/microbench.", show_and_draw, arguments)
+    return one_plot.main("microbench.py", "Shows and draws the JSON of bin/microbench.", draw, arguments)
 
 
 if __name__ == "__main__":

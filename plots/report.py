@@ -44,17 +44,17 @@ def makers(experiment):
         return [times.plot, breakdown.breakdown]
     if panels.needed(experiment):
         return [panels.throughput, accuracy.strips, panels.memory, breakdown.breakdown]
-    closed = experiment.has_closed_forms()
+    closed = any(map(experiment.has_published, closed_forms.FORMS))
     chosen = [closed_forms.closed_forms] if closed else []
     if experiment.has_published("throughput"):
         chosen += [figures.gain] if len(experiment.schedules) > 1 else []
         chosen += [accuracy.strips, figures.throughput, sensitivity.tornado]
     else:
         timed = not closed and experiment.rows["step_time"].notna().any()
-        chosen += [figures.gain] if timed and experiment.asks_for_a_gain() else []
+        chosen += [figures.gain] if timed and experiment.asked_gain else []
         chosen += [figures.step_time] if timed else []
         chosen.append(accuracy.strips)
-    if experiment.has_ours("memory") or experiment.has_published("memory"):
+    if len(experiment.figure("memory")):
         chosen.append(figures.memory)
     return chosen + ([breakdown.breakdown] if not closed or closed_forms.legible(experiment) else [])
 

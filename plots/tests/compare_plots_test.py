@@ -1,13 +1,6 @@
-"""The plots of comparisons, on small files written by hand: the drawing matches the file.
+"""The plots of comparisons, on small files written by hand: the drawing matches the file."""
 
-python3 plots/tests/compare_plots_test.py
-"""
-
-import sys
 import unittest
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import compare
 from stp_plots.draw import comparisons, style
@@ -161,7 +154,3 @@ class Images(unittest.TestCase):
             contents = [compare.image(profiles(), suffix) for _ in range(2)]
             self.assertTrue(contents[0].startswith(start))
             self.assertEqual(*contents)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,16 +1,9 @@
-"""Comparisons of small files written by hand: what is read, what is refused, and what differs.
-
-python3 plots/tests/compare_test.py
-"""
+"""Comparisons of small files written by hand: what is read, what is refused, and what differs."""
 
 import math
-import sys
 import unittest
-from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from stp_plots.files import Fields, InputError, parse_json, without_non_finite
 from stp_plots.judge import compare_benchmarks, compare_profiles, compare_records
@@ -264,7 +257,3 @@ class ProfileFigures(Case):
                                       ({"stp": 3.0, "zb-v": 2.0}, (None, 0.5, "zb-v"))):
             result = compare_profiles.gains_of(throughputs, gain)
             self.assertEqual((result["over_baseline"], result["over_best"], result["best"]), expected)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,14 +1,7 @@
-"""The figures of the report as drawn, and which of them an experiment has.
-
-python3 plots/tests/figures_test.py
-"""
+"""The figures of the report as drawn, and which of them an experiment has."""
 
 import itertools
-import sys
 import unittest
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import report
 import tune
@@ -204,7 +197,3 @@ class FigureTest(unittest.TestCase):
         self.assertEqual(style.schedule_colours(["x", "stp"])["stp"], self.colours["stp"])
         many = style.schedule_colours([*style.SCHEDULE_COLOURS, "x", "y"])
         self.assertEqual(len(set(many.values())), len(many))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,13 +1,6 @@
-"""Figures of records and null models, on rows of which the answer is known by hand.
+"""Figures of records and null models, on rows of which the answer is known by hand."""
 
-python3 plots/tests/judge_test.py
-"""
-
-import sys
 import unittest
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from records_for_test import UNIT_COSTS, experiment, kept, line, row
 from stp_plots import words
@@ -137,7 +130,3 @@ class NullModelTest(unittest.TestCase):
         given = experiment([{**each, "calibration": False} for each in self.rows()])
         self.assertFalse(null_model.has(given))
         self.assertFalse(null_model.table([given]))
-
-
-if __name__ == "__main__":
-    unittest.main()

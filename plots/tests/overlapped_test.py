@@ -1,14 +1,7 @@
-"""The table of GEMMs beside all-reduces, from benchmarks made up so that every figure is known.
-
-python3 plots/tests/overlapped_test.py
-"""
+"""The table of GEMMs beside all-reduces, from benchmarks made up so that every figure is known."""
 
 import re
-import sys
 import unittest
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from stp_plots.judge import compare_benchmarks, overlapped
 from stp_plots.judge.statistics import Rule
@@ -105,7 +98,3 @@ class OverlapTable(unittest.TestCase):
     def test_other_benchmarks_have_no_such_table(self):
         self.assertNotIn("all-reduce", show(compare_benchmarks.compare(
             dict.fromkeys("AB", file([{**one, "name": "gemm/x", "run_name": "gemm/x"} for one in SERIAL])), Rule())))
-
-
-if __name__ == "__main__":
-    unittest.main()

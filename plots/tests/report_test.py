@@ -1,7 +1,4 @@
-"""The report on synthetic result folders, also malformed ones: its data and its page.
-
-python3 plots/tests/report_test.py
-"""
+"""The report on synthetic result folders, also malformed ones: its data and its page."""
 
 import json
 import re
@@ -11,8 +8,6 @@ import tempfile
 import unittest
 from pathlib import Path
 from unittest import mock
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import report
 from records_for_test import UNIT_COSTS, FolderTest, Page, closed_row, experiment, kept, line, pair, record, row, unit_row
@@ -475,7 +470,3 @@ class ClosedFormsTest(FolderTest):
         }
         self.report(**{name: record(rows) for name, rows in odd.items()})
         self.assertEqual([len(self.rows(name)) for name in odd], [len(rows) for rows in odd.values()])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,17 +1,10 @@
-"""Intervals of medians, the choice between rank tests, and verdicts, against published tables and values computed by hand.
-
-python3 plots/tests/statistics_test.py
-"""
+"""Intervals of medians, the choice between rank tests, and verdicts, against published tables and values computed by hand."""
 
 import itertools
 import math
-import sys
 import unittest
-from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from stp_plots.judge.statistics import Rule, Sample, holm, judge, least_p, mann_whitney, median_interval, shapley
 
@@ -125,7 +118,3 @@ class Verdicts(unittest.TestCase):
     def test_from_nothing_there_is_no_relative_difference(self):
         (one,) = judge([(Sample([0, 0, 0, 0], Rule()), Sample([1, 2, 3, 4], Rule()))], Rule())
         self.assertEqual((one["difference"], one["verdict"]), (None, "slower"))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,19 +1,13 @@
-"""Timelines against traces: the drawing is to scale and complete, or says what it leaves out.
-
-python3 plots/tests/timelines_test.py
-"""
+"""Timelines against traces: the drawing is to scale and complete, or says what it leaves out."""
 
 import contextlib
 import io
 import json
 import re
-import sys
 import tempfile
 import unittest
 from pathlib import Path
 from xml.etree import ElementTree
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import timelines as program
 from records_for_test import FolderTest, record, unit_row
@@ -211,7 +205,3 @@ class ReportTest(FolderTest):
         for anchor in ("experiment-a", "experiment-a-b"):
             section = source.partition(f'<details id="{anchor}"')[2].partition('<details id="')[0]
             self.assertEqual(section.count("image/svg+xml"), 1)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -4,7 +4,7 @@ from matplotlib.patches import Patch
 
 from stp_plots import words
 from stp_plots.draw import bars, style
-from stp_plots.words import Table, dictionary
+from stp_plots.words import Table
 
 ORDERING, OVERLAP, BOTH = ("ordering alone", "#CC79A7"), ("overlap alone", "#56B4E9"), ("both", "#009E73")
 CONTENTION = {True: ("with contention", "#009E73"), False: ("without", "#A6DCC8")}
@@ -41,7 +41,7 @@ def _figure(sections, handles, ylabel):
 
 def cells(experiment):
     """Per configuration that has all four: baseline, ordering alone, overlap alone, both."""
-    over, of = experiment.baseline, dictionary(dictionary(experiment.scenario.get("compare")).get("gain")).get("of")
+    over, of = experiment.baseline, experiment.asked_gain.get("of")
     wanted = [(over, "static"), (of, "sequential"), (f"{over}-braided", "static"), (of, "static")]
     found = ([rows.get(one) for one in wanted] for rows in _configurations(experiment, "braid", "static"))
     return [cell for cell in found if None not in cell]

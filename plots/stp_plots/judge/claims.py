@@ -118,8 +118,8 @@ def _span(values, unit, digits=".3g"):
 def _gains(experiment, pattern, over=None):
     """The gains of the pair of schedules that the scenario names, ours and published; of another schedule if `pattern` names one, and
     `over` another."""
-    gain = dictionary(dictionary(experiment.scenario.get("compare")).get("gain"))
-    if (gain.get("of"), gain.get("over")) != (experiment.gained, experiment.baseline):
+    asked = experiment.asked_gain
+    if (asked.get("of"), asked.get("over")) != (experiment.gained, experiment.baseline):
         raise Fault(f"{experiment.id}: compare.gain names no pair of its schedules")
     known = experiment.gains_over(experiment.gained, over).dropna(subset=["error"]) if over else experiment.compared("gain")
     rows = _select(experiment, known, {"schedule": experiment.gained} | pattern)

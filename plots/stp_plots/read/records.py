@@ -144,10 +144,10 @@ class Experiment:
         self.unit_costs = all(data.get("model") is None for data in self.rows["data"])
         self.sensitivity = None  # a Sensitivity of these very rows, where there is one
         self.timelines = []  # of paths to traces
-        gain = dictionary(dictionary(self.scenario.get("compare") or line.get("compare")).get("gain"))
+        self.asked_gain = dictionary(dictionary(self.scenario.get("compare")).get("gain"))
         self.baseline = next((text(one["over"]) for one in self.rows["gain"] if one), next(iter(self.schedules), ""))
         self.pairs_apart = number(line.get("pairs_apart")) or 0  # relative: pairs further apart than this have an order in the paper
-        self.gained = gain.get("of") if gain.get("of") in self.schedules else next(reversed(self.schedules), "")
+        self.gained = self.asked_gain.get("of") if self.asked_gain.get("of") in self.schedules else next(reversed(self.schedules), "")
         self._configure()
 
     def __len__(self):
@@ -219,17 +219,8 @@ class Experiment:
         frame = self.figure(name).dropna(subset=["error"])
         return frame.drop_duplicates(["configuration", "schedule", "ours", "published"]) if name == "memory" else frame
 
-    def has_ours(self, name):
-        return bool(self.figure(name)["ours"].notna().any())
-
     def has_published(self, name):
         return bool(self.figure(name)["published"].notna().any())
-
-    def has_closed_forms(self):
-        return any(self.has_published(name) for name, quantity in QUANTITIES.items() if quantity.closed_form)
-
-    def asks_for_a_gain(self):
-        return bool(dictionary(dictionary(self.scenario.get("compare")).get("gain")))
 
     def tolerance(self, name):
         """The tolerance of the mean absolute error."""
