@@ -96,6 +96,11 @@ class Claims(unittest.TestCase):
         listed = [one for one in claims.listed("claims") if one["claim"].startswith(claim)]
         return claims.evaluate(read_folder(run), listed[:1])[0].verdict
 
+    def assert_moves(self, claim, before, scenario, change, after):
+        """A change of a scenario's rows moves the verdict of a claim."""
+        self.assertEqual(self.verdict(claim), before)
+        self.assertEqual(self.verdict(claim, self.changed_run(scenario, change)), after)
+
     def test_another_run_is_told_from_it(self):
         def slower(row):
             if row["schedule"] == "stp" and row["throughput_samples_per_s"]:
@@ -142,12 +147,10 @@ class Claims(unittest.TestCase):
             if (row["tp"], row["seq"], row["microbatches"]) == (8, 6144, 192) and row["schedule"] == "stp":
                 row["gain"].update(percent=-1.0, error_points=-1.0 - row["gain"]["published_percent"])
 
-        claim = "STP's gain over 1F1B-I on H20"
-        self.assertEqual(self.verdict(claim), claims.DIRECTION)
-        self.assertEqual(self.verdict(claim, self.changed_run("llm-h20", slower)), claims.UNDECIDED)
+        self.assert_moves("STP's gain over 1F1B-I on H20", claims.DIRECTION, "llm-h20", slower, claims.UNDECIDED)
 
     def test_figures_far_apart_have_their_order_or_no_direction(self):
-        largest = max(row["published"]["peak_memory_gb"] for row in json.loads((KEPT / "llm-h20.json").read_text(encoding="utf-8"))["rows"]
+        largest = max(row["published"]["peak_memory_gb"] for row in records.read_json(KEPT / "llm-h20.json")["rows"]
                       if row["published"] and "peak_memory_gb" in row["published"])  # fmt: skip
 
         def small(row):
@@ -155,33 +158,28 @@ class Claims(unittest.TestCase):
                 row["peak_memory_gb"] = 1.0
                 row["difference"]["peak_memory_gb"] = 1 / largest - 1
 
-        claim = "Activation memory on H20"
-        self.assertEqual(self.verdict(claim), claims.DIRECTION)
-        self.assertEqual(self.verdict(claim, self.changed_run("llm-h20", small)), claims.UNDECIDED)
+        self.assert_moves("Activation memory on H20", claims.DIRECTION, "llm-h20", small, claims.UNDECIDED)
 
     def test_gains_far_apart_have_their_order_or_no_direction(self):
         """Of one sign, but with the published order of two rows 5.5 points apart turned round."""
-        tests = [one for one in json.loads((KEPT / "llm-h20.json").read_text(encoding="utf-8"))["rows"] if one["schedule"] == "stp" and one["gain"]]
+        tests = [one for one in records.read_json(KEPT / "llm-h20.json")["rows"] if one["schedule"] == "stp" and one["gain"]]
         last = tests[-1]
 
         def far(row):
             if row["gain"] and row["schedule"] == "stp" and (row["seq"], row["tp"]) == (last["seq"], last["tp"]):
                 row["gain"].update(percent=0.5, published_percent=6.0, error_points=-5.5)
 
-        claim = "STP's gain over 1F1B-I on H20"
-        self.assertEqual(self.verdict(claim, self.changed_run("llm-h20", far)), claims.UNDECIDED)
+        self.assert_moves("STP's gain over 1F1B-I on H20", claims.DIRECTION, "llm-h20", far, claims.UNDECIDED)
 
     def test_a_verdict_is_that_of_every_choice_that_the_paper_leaves_open(self):
         """With the split that is worst left out, all gains over ZB-V are within the criteria."""
-        claim = "STP's gain over ZB-V with vision"
-        self.assertEqual(self.verdict(claim), claims.UNDECIDED)
         slow = {"1f1b-i": 1.0, "zb-v": 1.0, "stp": 1.06}
 
         def near(row):
             if row["name"] == "12, 9 and 12 layers":
                 row["throughput_samples_per_s"] *= slow[row["schedule"]]
 
-        self.assertEqual(self.verdict(claim, self.changed_run("mllm-splits", near)), claims.HOLDS)
+        self.assert_moves("STP's gain over ZB-V with vision", claims.UNDECIDED, "mllm-splits", near, claims.HOLDS)
 
     def test_a_choice_that_an_experiment_has_not_is_refused(self):
         run = self.changed_run("mllm-splits", lambda row: row.update(seq=1))
@@ -192,16 +190,14 @@ class Claims(unittest.TestCase):
             if row["gain"]:
                 row["gain"]["calibration"] = False
 
-        claim = "STP's largest gain"
-        self.assertEqual(self.verdict(claim), claims.FITTED)
-        self.assertEqual(self.verdict(claim, self.changed_run("llm-a800", predicted)), claims.HOLDS)
+        self.assert_moves("STP's largest gain", claims.FITTED, "llm-a800", predicted, claims.HOLDS)
 
     def test_a_difference_of_fitted_gains_tests_nothing(self):
         def fitted(row):
             if row["gain"]:
                 row["gain"]["calibration"] = True
 
-        self.assertEqual(self.verdict("STP gains less on H20", self.changed_run("llm-h20", fitted)), claims.FITTED)
+        self.assert_moves("STP gains less on H20", claims.DIRECTION, "llm-h20", fitted, claims.FITTED)
 
     def test_no_figure_is_nan(self):
         """The mean over no rows is none; a page with one is refused."""
@@ -247,8 +243,7 @@ class Claims(unittest.TestCase):
             if row["gain"] and row["schedule"] == "stp":
                 row["gain"]["percent"] = min(row["gain"]["percent"], 15.0)
 
-        self.assertEqual(self.verdict("STP's gain with vision"), claims.UNDECIDED)
-        self.assertEqual(self.verdict("STP's gain with vision", self.changed_run("mllm-splits", less)), claims.DIRECTION)
+        self.assert_moves("STP's gain with vision", claims.UNDECIDED, "mllm-splits", less, claims.DIRECTION)
 
     def test_no_verdict_is_better_or_worse_than_its_evidence(self):
         found = {one.claim: one for one in evaluated()}
@@ -325,7 +320,7 @@ class Claims(unittest.TestCase):
         self.assertEqual(self.verdict("All three run on 80 GB", fits), claims.HOLDS)
 
     def test_gains_over_another_schedule_are_ratios_of_throughputs(self):
-        rows = json.loads((KEPT / "llm-a800.json").read_text(encoding="utf-8"))["rows"]
+        rows = records.read_json(KEPT / "llm-a800.json")["rows"]
         of = {(row["schedule"], row["model"], row["seq"], row["tp"], row["microbatches"]): row for row in rows}
         gains = [100 * (one["throughput_samples_per_s"] / of["zb-v", *place]["throughput_samples_per_s"] - 1) for (name, *place), one in of.items()
                  if name == "stp" and not one["calibration"]]  # fmt: skip
