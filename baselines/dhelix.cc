@@ -29,10 +29,8 @@ std::vector<Block> dhelix_rank(int p, int m, int r) {
 }
 
 Schedule make_dhelix(const GeneratorRequest& request) {
-  Schedule schedule{"dhelix", Placement::v(request.pp), request.microbatches, {}};
-  for (int r = 0; r < request.pp; ++r)
-    schedule.ranks.push_back(dhelix_rank(request.pp, request.microbatches, r));
-  return schedule;
+  const int p = request.pp, m = request.microbatches;
+  return by_rank("dhelix", Placement::v(p), m, [=](int r) { return dhelix_rank(p, m, r); });
 }
 
 }  // namespace

@@ -66,9 +66,7 @@ Schedule make_dualpipev(const GeneratorRequest& request) {
                      "dualpipev needs m ≥ 2p = " + std::to_string(2 * p) + ", not " + std::to_string(m) +
                          ": with fewer there is no braid in the steady state of rank 0",
                      "use more microbatches, fewer ranks or another schedule");
-  Schedule schedule{"dualpipev", Placement::v(p), m, {}};
-  for (int r = 0; r < p; ++r) schedule.ranks.push_back(dualpipev_rank(p, m, r));
-  return schedule;
+  return by_rank("dualpipev", Placement::v(p), m, [=](int r) { return dualpipev_rank(p, m, r); });
 }
 
 }  // namespace

@@ -70,12 +70,6 @@ Schedule make_grouped(const char* name, const GeneratorRequest& request, int g) 
   return schedule;
 }
 
-Schedule make_gis(const GeneratorRequest& request) { return make_grouped("gis", request, request.pp); }
-Schedule make_gis_h(const GeneratorRequest& request) {
-  return make_grouped("gis-h", request, (request.pp + 1) / 2);
-}
-Schedule make_uniform(const GeneratorRequest& request) { return make_grouped("uniform", request, 1); }
-
 }  // namespace
 
 extern const Generator schedule_gis = {
@@ -84,18 +78,21 @@ extern const Generator schedule_gis = {
     .chunks = 2,
     .any_chunks = true,
     .cost_aware = true,
-    .make = make_gis};
+    .make = [](const GeneratorRequest& request) { return make_grouped("gis", request, request.pp); }};
 extern const Generator schedule_gis_h = {.name = "gis-h",
                                          .summary = "GIS in groups of p/2 microbatches (PipeOffload, 2025)",
                                          .chunks = 2,
                                          .any_chunks = true,
                                          .cost_aware = true,
-                                         .make = make_gis_h};
-extern const Generator schedule_uniform = {.name = "uniform",
-                                           .summary = "GIS microbatch by microbatch (PipeOffload, 2025)",
-                                           .chunks = 2,
-                                           .any_chunks = true,
-                                           .cost_aware = true,
-                                           .make = make_uniform};
+                                         .make = [](const GeneratorRequest& request) {
+                                           return make_grouped("gis-h", request, (request.pp + 1) / 2);
+                                         }};
+extern const Generator schedule_uniform = {
+    .name = "uniform",
+    .summary = "GIS microbatch by microbatch (PipeOffload, 2025)",
+    .chunks = 2,
+    .any_chunks = true,
+    .cost_aware = true,
+    .make = [](const GeneratorRequest& request) { return make_grouped("uniform", request, 1); }};
 
 }  // namespace stp

@@ -39,9 +39,7 @@ std::vector<Block> rank_of_interlaced(int p, int m, int r) {
 
 Schedule make_interlaced(const GeneratorRequest& request) {
   const int p = request.pp, m = request.microbatches;
-  Schedule schedule{"interlaced", Placement::loop(p, 1), m, {}};
-  for (int r = 0; r < p; ++r) schedule.ranks.push_back(rank_of_interlaced(p, m, r));
-  return schedule;
+  return by_rank("interlaced", Placement::loop(p, 1), m, [=](int r) { return rank_of_interlaced(p, m, r); });
 }
 
 }  // namespace

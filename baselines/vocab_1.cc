@@ -72,15 +72,8 @@ std::vector<Block> rank_of_vocabulary(int p, int m, int r, Pass gradients, const
 
 Schedule make_vocabulary(const char* name, const GeneratorRequest& request, Pass gradients) {
   const int p = request.pp, m = request.microbatches;
-  Schedule schedule{name, Placement::loop(p, 1), m, {}};
-  for (int r = 0; r < p; ++r) schedule.ranks.push_back(rank_of_vocabulary(p, m, r, gradients, cycles(p)));
-  return schedule;
-}
-Schedule make_vocab_1(const GeneratorRequest& request) {
-  return make_vocabulary("vocab-1", request, Pass::T);
-}
-Schedule make_vocab_2(const GeneratorRequest& request) {
-  return make_vocabulary("vocab-2", request, Pass::U);
+  return by_rank(name, Placement::loop(p, 1), m,
+                 [&](int r) { return rank_of_vocabulary(p, m, r, gradients, cycles(p)); });
 }
 }  // namespace
 
@@ -88,10 +81,10 @@ extern const Generator schedule_vocab_1 = {
     .name = "vocab-1",
     .summary = "1F1B, all ranks share the vocabulary, two barriers (Vocabulary Parallelism, 2025)",
     .chunks = 1,
-    .make = make_vocab_1};
+    .make = [](const GeneratorRequest& request) { return make_vocabulary("vocab-1", request, Pass::T); }};
 extern const Generator schedule_vocab_2 = {
     .name = "vocab-2",
     .summary = "the same with one barrier (Vocabulary Parallelism, 2025)",
     .chunks = 1,
-    .make = make_vocab_2};
+    .make = [](const GeneratorRequest& request) { return make_vocabulary("vocab-2", request, Pass::U); }};
 }  // namespace stp

@@ -38,9 +38,7 @@ std::vector<Block> zb_h1_rank(int p, int m, int r) {
 
 Schedule make_zb_h1(const GeneratorRequest& request) {
   const int p = request.pp, m = request.microbatches;
-  Schedule schedule{"zb-h1", Placement::loop(p, 1), m, {}};
-  for (int r = 0; r < p; ++r) schedule.ranks.push_back(zb_h1_rank(p, m, r));
-  return schedule;
+  return by_rank("zb-h1", Placement::loop(p, 1), m, [=](int r) { return zb_h1_rank(p, m, r); });
 }
 
 }  // namespace

@@ -11,8 +11,7 @@ namespace {
 
 Schedule make_zb_h2(const GeneratorRequest& request) {
   const int p = request.pp, m = request.microbatches;
-  Schedule schedule{"zb-h2", Placement::loop(p, 1), m, {}};
-  for (int r = 0; r < p; ++r) {
+  return by_rank("zb-h2", Placement::loop(p, 1), m, [=](int r) {
     std::vector<Block> blocks;
     const auto run = [&](Pass pass, int microbatch) { blocks.emplace_back(Action{pass, 0, microbatch}); };
     const int warm_up = std::min(2 * (p - r) - 1, m);
@@ -30,9 +29,8 @@ Schedule make_zb_h2(const GeneratorRequest& request) {
 
     // 3. The deferred weight gradients.
     for (int i = m - deferred; i < m; ++i) run(Pass::W, i);
-    schedule.ranks.push_back(std::move(blocks));
-  }
-  return schedule;
+    return blocks;
+  });
 }
 
 }  // namespace

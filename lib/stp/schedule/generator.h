@@ -2,8 +2,6 @@
 #pragma once
 
 #include <array>
-#include <string>
-#include <vector>
 
 #include "stp/schedule/schedule.h"
 
@@ -38,6 +36,14 @@ struct Generator {
   /// Schedules of the same placement that hold fewer activations: advice for those whose memory is short.
   std::array<const char*, 2> smaller{};
 };
+
+/// The schedule whose rank r runs of_rank(r).
+template <typename OfRank>
+Schedule by_rank(const char* name, const Placement& placement, int microbatches, const OfRank& of_rank) {
+  Schedule schedule{name, placement, microbatches, {}};
+  for (int r = 0; r < placement.ranks(); ++r) schedule.ranks.push_back(of_rank(r));
+  return schedule;
+}
 
 /// Fills in the request's defaults, does the checks common to all generators, makes the schedule and
 /// validates it. Throws std::logic_error with the schedule's name and the reason if a generator makes an

@@ -63,14 +63,9 @@ std::vector<Block> stp_rank(int p, int m, int r) {
 
 Schedule make_stp(const GeneratorRequest& request) {
   const int p = request.pp, m = request.microbatches;
-  Schedule schedule{"stp", Placement::v(p), m, {}};
   // With fewer, the steps' warm-up has more forwards than there are microbatches.
-  if (m < 3 * p - 1) {
-    schedule.ranks = short_stp(p, m, 4 * p - 1);
-    return schedule;
-  }
-  for (int r = 0; r < p; ++r) schedule.ranks.push_back(stp_rank(p, m, r));
-  return schedule;
+  if (m < 3 * p - 1) return {"stp", Placement::v(p), m, short_stp(p, m, 4 * p - 1)};
+  return by_rank("stp", Placement::v(p), m, [=](int r) { return stp_rank(p, m, r); });
 }
 
 }  // namespace

@@ -83,14 +83,9 @@ std::vector<Block> stp_memory_rank(int p, int m, int r) {
 
 Schedule make_stp_memory(const GeneratorRequest& request) {
   const int p = request.pp, m = request.microbatches;
-  Schedule schedule{"stp-memory", Placement::v(p), m, {}};
   // With fewer, the warm-up of rank 0 has more forwards than there are microbatches.
-  if (m < 2 * p) {
-    schedule.ranks = short_stp(p, m, 2 * p + 2);
-    return schedule;
-  }
-  for (int r = 0; r < p; ++r) schedule.ranks.push_back(stp_memory_rank(p, m, r));
-  return schedule;
+  if (m < 2 * p) return {"stp-memory", Placement::v(p), m, short_stp(p, m, 2 * p + 2)};
+  return by_rank("stp-memory", Placement::v(p), m, [=](int r) { return stp_memory_rank(p, m, r); });
 }
 
 }  // namespace
