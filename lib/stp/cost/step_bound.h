@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "stp/cost/cost_table.h"
-#include "stp/program/contention.h"
 #include "stp/program/lower.h"
 #include "stp/schedule/placement.h"
 

@@ -87,18 +87,6 @@ void ProgramBuilder::copy(const WrittenBlock& from, const Block& to) {
   }
 }
 
-OpId ProgramBuilder::add_of_chunk(OpKind kind, const Action& action, StreamKind of) {
-  return add({.kind = kind,
-              .unit = {},
-              .unit_pass = {},
-              .pass = action.pass,
-              .chunk = action.chunk,
-              .layer = 0,
-              .microbatch = action.microbatch,
-              .block = block},
-             stream(of));
-}
-
 uint32_t ProgramBuilder::stream(StreamKind kind, int peer) {
   for (const uint32_t made : streams_[rank])
     if (program.streams[made].kind == kind && program.streams[made].peer == peer) return made;

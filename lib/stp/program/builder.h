@@ -58,7 +58,17 @@ class ProgramBuilder {
     return size() - 1;
   }
   /// Adds an op that works on the whole chunk of `action`.
-  OpId add_of_chunk(OpKind kind, const Action& action, StreamKind of);
+  OpId add_of_chunk(OpKind kind, const Action& action, uint32_t stream, ValueId input = kNoValue,
+                    ValueId output = kNoValue) {
+    return add({.kind = kind,
+                .pass = action.pass,
+                .chunk = action.chunk,
+                .microbatch = action.microbatch,
+                .block = block,
+                .input = input,
+                .output = output},
+               stream);
+  }
 
   [[nodiscard]] OpId size() const { return static_cast<OpId>(program.ops.size()); }
   [[nodiscard]] int stages() const { return program.schedule.placement.stages(); }

@@ -3,9 +3,27 @@
 #include <stdexcept>
 
 #include "stp/base/error.h"
-#include "stp/program/vocabulary_ops.h"
 
 namespace stp {
+namespace {
+
+// Throws InputError if the lowering has an option that is not built with the vocabulary on all ranks.
+void check_vocabulary(const Schedule& schedule, const Lowering& lowering) {
+  if (vocabulary_of(schedule) == Vocabulary::whole) return;
+  const auto refuse = [&](const std::string& field, const std::string& remedy) {
+    throw InputError(
+        "", field, "is not built with the vocabulary on all ranks, as " + schedule.name + " has it", remedy);
+  };
+  if (lowering.data_parallel && lowering.strategy.zero)
+    refuse("zero", "set it to 0, or use another schedule");
+  if (lowering.strategy.post_validation) refuse("post_validation", "leave it out");
+  if (lowering.strategy.offload_chunks > 0) refuse("offload.chunks", "leave it out, or use another schedule");
+  if (lowering.strategy.tp_overlap == TpOverlap::domino) refuse("tp_overlap", "leave it out");
+  if (lowering.tied) refuse("model.tied", "use a model with an untied head, or another schedule");
+  if (lowering.vision_layers > 0) refuse("model.vision", "use a model without, or another schedule");
+}
+
+}  // namespace
 
 void check_lowering(const Schedule& schedule, const std::vector<int>& layers_per_stage,
                     const Lowering& lowering) {

@@ -409,18 +409,9 @@ class Lowerer {
       b_.begin_op();
       for (const Ref ref : result_of(chain, chains)) b_.depend(ref);
       const bool merged = merge && i == 0 && chains[1].stage == chain.stage;
-      const OpId transfer =
-          b_.add({.kind = OpKind::transfer,
-                  .unit = {},
-                  .unit_pass = {},
-                  .pass = chain.action.pass,
-                  .chunk = chain.action.chunk,
-                  .layer = 0,
-                  .microbatch = chain.action.microbatch,
-                  .block = b_.block,
-                  .input = values_.sent(chain.action, chain.stage),
-                  .output = merged ? values_.sent(chains[1].action, chains[1].stage) : kNoValue},
-                 b_.link_to(receiver));
+      const OpId transfer = b_.add_of_chunk(
+          OpKind::transfer, chain.action, b_.link_to(receiver), values_.sent(chain.action, chain.stage),
+          merged ? values_.sent(chains[1].action, chains[1].stage) : kNoValue);
       b_.set_output(output, {transfer, kNothing});
       sends_.add(transfer);
       if (merged) {

@@ -1,8 +1,10 @@
-// Lowering of small schedules written out by hand: which ops there are and what each of them waits for.
+// Lowering of small schedules written out by hand: which ops there are, what each of them waits for, and what
+// messages call it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,8 +40,7 @@ TEST(LowerByHand, HalvesOfAMicrobatchAreBraidedAndWhatWasBraidedRunsInTurn) {
             "# schedule by hand, placement loop\n"
             "F0.0&F0.1 F0.2&F0.3 B0.0&B0.1 I0.2&I0.3 W0.2&W0.3\n"
             "F0.0&F0.1 F0.2&F0.3 B0.0&B0.1 B0.2&B0.3\n");
-  Lowering lowering;
-  lowering.strategy.tp_overlap = TpOverlap::domino;
+  Lowering lowering{.strategy = {.tp_overlap = TpOverlap::domino}};
   const Program program = lower(two_ranks(), {1, 1}, lowering);
   EXPECT_EQ(to_text(program.schedule), to_text(halves));
   EXPECT_THAT(waits_of(program, 0, "F0.2: send 1 to 1"), ElementsAre("0 F0.2: AR mlp.F0"));
@@ -88,11 +89,10 @@ TEST(LowerByHand, SequenceParallelismHidesTheReduceScatterBehindWeightGradientsA
 }
 
 TEST(LowerByHand, SequenceParallelismGathersWhatComesFromAnotherRankBeforeTheBlock) {
-  const Lowering lowering{.strategy = {.sequence_parallel = true}, .embedding = true};
   for (const Release release : kReleases) {
-    Lowering with = lowering;
-    with.release = release;
-    const Program program = lower(two_ranks(), {1, 1}, with);
+    const Program program =
+        lower(two_ranks(), {1, 1},
+              {.release = release, .strategy = {.sequence_parallel = true}, .embedding = true});
     EXPECT_THAT(waits_of(program, 0, "F0.0: send 1 to 1"), testing::Contains("0 F0.0: RS mlp.F0"));
     EXPECT_THAT(waits_of(program, 1, "F0.1: AG attn.F0"), testing::Contains("0 F0.1: send 1 to 1"));
     EXPECT_THAT(waits_of(program, 1, "F0.1: attn.F0"), testing::Contains("1 F0.1: AG attn.F0"));
@@ -201,9 +201,8 @@ TEST(LowerByHand, RecomputedPartsOfUnitsAreInsideTheirOps) {
 }
 
 TEST(LowerByHand, ARecomputedCoreFindsQKAndVWhereTheyAreUnlessTheyAreRecomputedToo) {
-  Lowering lowering{.backward = BackwardOrder::megatron, .strategy = {.recompute = {.core = true}}};
-  lowering.strategy.cp = 4;
-  lowering.strategy.cp_method = CpMethod::all_to_all;
+  Lowering lowering{.backward = BackwardOrder::megatron,
+                    .strategy = {.cp = 4, .cp_method = CpMethod::all_to_all, .recompute = {.core = true}}};
   EXPECT_THAT(
       ops_of(lower(one_rank(), {1}, lowering), Unit::attn, Pass::B),
       ElementsAre("attn.I_before0", "attn.F_core0", "A2A attn.F0, 2", "A2A attn.I0, 1", "attn.I_core0",
@@ -214,9 +213,8 @@ TEST(LowerByHand, ARecomputedCoreFindsQKAndVWhereTheyAreUnlessTheyAreRecomputedT
 
 TEST(LowerByHand, OverlapPutsExchangesAndPiecesOfSumsBesideTheStepsOfAUnit) {
   const Schedule schedule = one_rank();
-  Lowering lowering{.backward = BackwardOrder::megatron, .strategy = {.sequence_parallel = true}};
-  lowering.strategy.tp_overlap = TpOverlap::megatron;
-  lowering.strategy.tp = 3;
+  Lowering lowering{.backward = BackwardOrder::megatron,
+                    .strategy = {.tp = 3, .sequence_parallel = true, .tp_overlap = TpOverlap::megatron}};
   const Program program = lower(schedule, {1}, lowering);
   EXPECT_THAT(ops_of(program, Unit::attn, Pass::F),
               ElementsAre("attn.F_norm0", "rows attn.F0, 1", "attn.F_before0, step 0", "rows attn.F0, 2",
@@ -259,14 +257,25 @@ TEST(LowerByHand, OverlapPutsExchangesAndPiecesOfSumsBesideTheStepsOfAUnit) {
 }
 
 TEST(LowerByHand, ARecomputedCoreGoesRoundTheRingBeforeItsBackwardDoes) {
-  Lowering lowering{.strategy = {.recompute = {.core = true}}};
-  lowering.strategy.cp = 2;
-  const Program program = lower(one_rank({"F0.0", "I0.0", "W0.0"}), {1}, lowering);
+  const Program program =
+      lower(one_rank({"F0.0", "I0.0", "W0.0"}), {1}, {.strategy = {.cp = 2, .recompute = {.core = true}}});
   EXPECT_THAT(ops_of(program, Unit::attn, Pass::I),
               ElementsAre("attn.I_before0", "KV attn.F0, 1", "attn.F_core0, step 0", "attn.F_core0, step 1",
                           "KV attn.I0, 1", "attn.I_core0, step 0", "dKV attn.I0, 1", "attn.I_core0, step 1",
                           "dKV attn.I0, 2", "attn.I_after0", "AR attn.I0"));
   EXPECT_THAT(waits_of(program, 0, "I0.0: KV attn.I0, 1"), ElementsAre("0 I0.0: attn.F_core0, step 1"));
+}
+
+TEST(Program, DescribesItsOpsByRankStreamAndAction) {
+  const Program program = lower(two_ranks(), {1, 2}, {Release::chain, BackwardOrder::megatron, true});
+  std::set<std::string> texts;
+  for (OpId op = 0; op < program.ops.size(); ++op) texts.insert(describe(program, op));
+  for (const char* text :
+       {"rank 1, compute, mlp.I of B0.0, layer 1", "rank 1, compute, mlp.W_early of B0.0, layer 1",
+        "rank 1, tp, all-reduce of attn.I of B0.0, layer 0", "rank 0, compute, mlp.W of W0.1, layer 0",
+        "rank 0, p2p, transfer to rank 1 of F0.1", "rank 1, compute, head.F of F0.1",
+        "rank 0, compute, optimizer"})
+    EXPECT_TRUE(texts.contains(text)) << text;
 }
 
 }  // namespace

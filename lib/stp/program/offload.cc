@@ -68,7 +68,7 @@ void OffloadOps::add_planned(const PlannedCopy& copy, Ref here) {
   b_.depend(before);
   if (copy.back()) {
     for (const Ref each : before_[copy.bound]) b_.depend(each);
-    const OpId reload = b_.add_of_chunk(OpKind::reload, copy.action, StreamKind::d2h);
+    const OpId reload = b_.add_of_chunk(OpKind::reload, copy.action, b_.stream(StreamKind::d2h));
     b_.program.ops[reload].block = copy.bound;
     copies_[activation(copy.action)] = reload;
   } else {
@@ -79,7 +79,7 @@ void OffloadOps::add_planned(const PlannedCopy& copy, Ref here) {
 }
 
 void OffloadOps::add_offload(const Action& action, int freed_at) {
-  const OpId offload = b_.add_of_chunk(OpKind::offload, action, StreamKind::d2h);
+  const OpId offload = b_.add_of_chunk(OpKind::offload, action, b_.stream(StreamKind::d2h));
   copies_[activation(action)] = offload;
   copying_.push_back({freed_at, offload});
 }
@@ -102,7 +102,7 @@ void OffloadOps::add_reloads() {
     b_.depend(b_.latest.rank_compute);
     b_.depend(b_.latest.rank_collective);
     for (const OpId offload : awaited_) b_.depend(offload);
-    copy = b_.add_of_chunk(OpKind::reload, backward, StreamKind::h2d);
+    copy = b_.add_of_chunk(OpKind::reload, backward, b_.stream(StreamKind::h2d));
   }
 }
 

@@ -171,6 +171,12 @@ struct Program {
   }
 };
 
+/// Shares of full speed at which a compute op and a collective of its rank's tensor-parallel group run while
+/// they overlap, if both contend (Program::contends).
+struct Contention {
+  double compute = 1, all_reduce = 1;
+};
+
 /// "key-value exchange 1", "key-value gradient exchange 1", "all-to-all 1" or "row exchange 1".
 std::string exchange_name(const Op& op);
 /// "offload of F0.1" or "reload for B0.1".

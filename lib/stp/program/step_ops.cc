@@ -31,7 +31,7 @@ std::span<const Bucket> StepOps::buckets(int chunk) const {
 }
 
 OpId StepOps::add_of_bucket(OpKind kind, const Action& action, size_t bucket) {
-  const OpId op = b_.add_of_chunk(kind, action, StreamKind::dp);
+  const OpId op = b_.add_of_chunk(kind, action, b_.stream(StreamKind::dp));
   b_.program.ops[op].step = static_cast<int16_t>(bucket);
   return op;
 }
@@ -75,7 +75,7 @@ void StepOps::end_block(const Block& block) {
     b_.begin_op();
     b_.depend(b_.latest.compute);
     b_.depend(b_.latest.scatter);
-    reductions_.push_back(b_.add_of_chunk(kind, action, StreamKind::dp));
+    reductions_.push_back(b_.add_of_chunk(kind, action, b_.stream(StreamKind::dp)));
   }
 }
 
@@ -184,14 +184,7 @@ void StepOps::reduce_embedding() {
   b_.set_output(b_.gradients_of_end(b_.rank == last ? 1 : 0), gradients());
   b_.begin_op();
   for (const int end : {0, 1}) b_.depend(b_.gradients_of_end(end));
-  reductions_.push_back(b_.add({.kind = OpKind::embedding_reduce,
-                                .unit = Unit::embedding,
-                                .unit_pass = {},
-                                .pass = {},
-                                .chunk = 0,
-                                .layer = 0,
-                                .microbatch = 0,
-                                .block = -1},
+  reductions_.push_back(b_.add({.kind = OpKind::embedding_reduce, .unit = Unit::embedding, .block = -1},
                                b_.stream(StreamKind::dp)));
 }
 

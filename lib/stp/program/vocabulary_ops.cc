@@ -1,23 +1,6 @@
 #include "stp/program/vocabulary_ops.h"
 
-#include "stp/base/error.h"
-
 namespace stp {
-
-void check_vocabulary(const Schedule& schedule, const Lowering& lowering) {
-  if (vocabulary_of(schedule) == Vocabulary::whole) return;
-  const auto refuse = [&](const std::string& field, const std::string& remedy) {
-    throw InputError(
-        "", field, "is not built with the vocabulary on all ranks, as " + schedule.name + " has it", remedy);
-  };
-  if (lowering.data_parallel && lowering.strategy.zero)
-    refuse("zero", "set it to 0, or use another schedule");
-  if (lowering.strategy.post_validation) refuse("post_validation", "leave it out");
-  if (lowering.strategy.offload_chunks > 0) refuse("offload.chunks", "leave it out, or use another schedule");
-  if (lowering.strategy.tp_overlap == TpOverlap::domino) refuse("tp_overlap", "leave it out");
-  if (lowering.tied) refuse("model.tied", "use a model with an untied head, or another schedule");
-  if (lowering.vision_layers > 0) refuse("model.vision", "use a model without, or another schedule");
-}
 
 // The pass of the vocabulary whose sum over all ranks the action needs.
 std::optional<Pass> VocabularyOps::needed(const Action& action) const {
@@ -79,10 +62,9 @@ bool VocabularyOps::take_output(const Action& action, const std::array<Ref, 2>& 
 }
 
 OpId VocabularyOps::add(OpKind kind, const Action& action, ValueId value) {
-  const OpId id = b_.add_of_chunk(kind, action, StreamKind::vocabulary);
-  Op& op = b_.program.ops[id];
-  op.unit = action.pass == Pass::E || is_backward(action.pass) ? Unit::embedding : Unit::head;
-  op.input = op.output = value;
+  const OpId id = b_.add_of_chunk(kind, action, b_.stream(StreamKind::vocabulary), value, value);
+  const bool embedding = action.pass == Pass::E || is_backward(action.pass);
+  b_.program.ops[id].unit = embedding ? Unit::embedding : Unit::head;
   return id;
 }
 

@@ -11,9 +11,6 @@
 
 namespace stp {
 
-/// Throws InputError if the lowering has an option that is not built with the vocabulary on all ranks.
-void check_vocabulary(const Schedule& schedule, const Lowering& lowering);
-
 class VocabularyOps {
  public:
   explicit VocabularyOps(ProgramBuilder& builder) : b_(builder) {}

@@ -4,7 +4,6 @@
 #include <span>
 #include <vector>
 
-#include "stp/program/contention.h"
 #include "stp/program/program.h"
 
 namespace stp {
