@@ -1,7 +1,11 @@
-// The tables of components, against what else is declared of units.
+// The tables of components, against what else is declared of units; the parameters of units, and their names.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "stp/model/components.h"
 #include "stp/model/parameters.h"
@@ -73,6 +77,52 @@ TEST(Components, AreInTheOrderOfTheirParts) {
     EXPECT_EQ(Division{.cp = 2}.divides(unit), unit == Unit::attn);
     EXPECT_FALSE(Division{}.divides(unit));
   }
+}
+
+// As many as the runtime's tensors have; but the last norm, which no count of the head's has.
+TEST(Buckets, CountTheParametersOfUnits) {
+  for (const char* name : {"llm-12.1b", "llama3-8b", "mllm-14.9b"}) {
+    const ModelConfig config = model(name);
+    for (const Unit unit : kUnits) {
+      int64_t elements = 0;
+      for (const Parameter& parameter : unit_parameters(config, unit))
+        elements += parameter.local_rows(1) * parameter.columns(1);
+      EXPECT_EQ(config.parameters_of(unit), elements - (unit == Unit::head ? config.hidden : 0))
+          << name << " " << to_string(unit);
+    }
+  }
+}
+
+TEST(VisionParameters, OfAllUnitsAreThoseOfTheModel) {
+  ModelConfig config = model("mllm-14.9b");
+  for (const int tp : {1, 8}) {
+    double all = 0;
+    for (const Unit unit : kVisionUnits)
+      for (const Parameter& parameter : unit_parameters(config, unit)) {
+        const double elements = static_cast<double>(parameter.local_rows(tp) * parameter.columns(tp));
+        all += (is_of_layer(unit) ? config.vision.layers : 1) * elements *
+               (parameter.partial_gradient() ? 1 : tp);
+      }
+    EXPECT_EQ(all, config.vision_parameters());
+  }
+  const ParameterPart part = unit_parameters(config, Unit::vision_attn)[1].parts[0];
+  EXPECT_EQ(parameter_name(part, 3), "vision.layers.3.attn.q.weight");
+  EXPECT_EQ(parameter_name(unit_parameters(config, Unit::merger)[0].parts[0], -1), "vision.merger.norm.gain");
+  config.vision = {};
+  for (const Unit unit : kVisionUnits) EXPECT_TRUE(unit_parameters(config, unit).empty());
+}
+
+TEST(UnitNames, AreThoseOfCostTables) {
+  std::vector<std::string> names;
+  for (const Unit unit : kUnits)
+    for (const UnitPass pass : kUnitPasses)
+      if (has_pass(unit, pass)) names.push_back(to_string(unit, pass));
+  EXPECT_THAT(names, testing::ElementsAre(
+                         "attn.F", "attn.I", "attn.W_early", "attn.W", "mlp.F", "mlp.I", "mlp.W_early",
+                         "mlp.W", "head.F", "head.I", "head.W", "embedding.F", "embedding.W", "patches.F",
+                         "patches.W", "vision_attn.F", "vision_attn.I", "vision_attn.W_early",
+                         "vision_attn.W", "vision_mlp.F", "vision_mlp.I", "vision_mlp.W_early",
+                         "vision_mlp.W", "merger.F", "merger.I", "merger.W_early", "merger.W"));
 }
 
 }  // namespace
