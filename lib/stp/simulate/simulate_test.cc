@@ -1,6 +1,5 @@
 // The engine against closed forms and examples by hand. (tests/oracle compares it with an independent
-// implementation of all semantics but contention; timeline_laws_test.cc has the laws that every timeline
-// obeys.)
+// implementation of all semantics but contention; contention_test.cc with a plain one of that, too.)
 #include "stp/simulate/simulate.h"
 
 #include <gmock/gmock.h>
@@ -94,10 +93,10 @@ TEST(Simulate, GivesAnOverlappedLayerItsClosedForm) {
        {Action{Pass::F, 0, 0}, {Pass::F, 1, 0}, {Pass::B, 1, 0}, {Pass::I, 0, 0}, {Pass::W, 0, 0}})
     schedule.ranks[0].emplace_back(action);
   for (const int t : {2, 3, 8}) {
-    Lowering lowering{.backward = BackwardOrder::megatron, .strategy = {.sequence_parallel = true}};
-    lowering.strategy.tp_overlap = TpOverlap::megatron;
-    lowering.strategy.tp = t;
-    const Program program = lower(schedule, {1, 0}, lowering);
+    const Program program =
+        lower(schedule, {1, 0},
+              {.backward = BackwardOrder::megatron,
+               .strategy = {.tp = t, .sequence_parallel = true, .tp_overlap = TpOverlap::megatron}});
     for (const auto& [norm, step, exchange, core, split, sum] : {std::array{1.0, 2.0, 1.0, 3.0, 2.0, 1.0},
                                                                  {1.0, 1.0, 2.0, 3.0, 1.0, 2.0},
                                                                  {0.5, 3.0, 0.0, 0.0, 1.0, 1.0},
@@ -132,9 +131,7 @@ TEST(Simulate, GivesAnOverlappedLayerItsClosedForm) {
 TEST(Simulate, ExposesOfHalvesOfAMicrobatchTheLastAllReduceOfAForward) {
   constexpr double F = 0.5, I = 0.6, W = 0.35, head = 0.25;
   for (const int m : {1, 3}) {
-    Lowering lowering;
-    lowering.strategy.tp_overlap = TpOverlap::domino;
-    const Program program = lower(plain_1f1b(1, m), {1}, lowering);
+    const Program program = lower(plain_1f1b(1, m), {1}, {.strategy = {.tp_overlap = TpOverlap::domino}});
     for (const double all_reduce : {0.0, 0.2, 0.3, 0.5, 0.8}) {
       const Timeline timeline = Costs{.F = F,
                                       .I = I,
