@@ -213,11 +213,9 @@ TEST(OpSeconds, AreTheTablesByKindUnitAndPass) {
 }
 
 TEST(OpSeconds, OfARingAreThoseOfItsPartsAndExchanges) {
-  Lowering lowering;
-  lowering.strategy.cp = 3;
   CostTable table = ring_table(7);
   table.parts_of(Unit::attn, UnitPass::F).core.front() = 3;
-  const Program program = small_program(lowering);
+  const Program program = small_program({.strategy = {.cp = 3}});
   const std::vector<double> seconds = op_seconds(program, table);
   std::map<std::string, double> by_name;
   for (OpId op = 0; op < program.ops.size(); ++op) {
@@ -328,22 +326,15 @@ TEST(PassCosts, HaveTheExchangesThatTheStepsOfTheCoreDoNotHide) {
 TEST(PassCosts, HaveAllToAllsWhole) {
   CostTable table = all_to_all_table();
   table.output_all_to_all = 128;
-  Lowering lowering;
-  lowering.strategy.cp = kHeadsOfFour.cp;
-  lowering.strategy.cp_method = kHeadsOfFour.cp_method;
+  Lowering lowering{.strategy = {.cp = kHeadsOfFour.cp, .cp_method = kHeadsOfFour.cp_method}};
   expect_seconds_alone(table, lowering);
   lowering.strategy.recompute.core = true;
   expect_seconds_alone(table, lowering);
 }
 
 TEST(PassCosts, OfOverlappedUnitsHaveWhatTheirStepsDoNotHide) {
-  Job overlapped = job("llm-12.1b", {4096, 1, {.tp = 4, .sequence_parallel = true}}, 4);
-  overlapped.shape.strategy.tp_overlap = TpOverlap::megatron;
-  const CostTable table = table_of(overlapped, a800());
-  Lowering lowering{.strategy = {.sequence_parallel = true}};
-  lowering.strategy.tp_overlap = TpOverlap::megatron;
-  lowering.strategy.tp = 4;
-  expect_seconds_alone(table, lowering);
+  const Strategy strategy{.tp = 4, .sequence_parallel = true, .tp_overlap = TpOverlap::megatron};
+  expect_seconds_alone(table_of(job("llm-12.1b", {4096, 1, strategy}, 4), a800()), {.strategy = strategy});
 }
 
 }  // namespace

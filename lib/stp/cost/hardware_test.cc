@@ -170,9 +170,7 @@ TEST(HardwareCostTable, SendsATpthWhereTransfersAreScatteredOrThereIsNoMore) {
 // 8 GPUs a node; replicas lie between pipeline ranks.
 TEST(HardwareCostTable, KnowsWhereNodesEnd) {
   const auto nodes = [](int tp, int pp, int dp = 1) {
-    Job j = job("llm-12.1b", {6144, 1, {.tp = tp}}, pp);
-    j.shape.strategy.dp = dp;
-    return table_of(j, a800()).node_of_rank;
+    return table_of(job("llm-12.1b", {6144, 1, {.tp = tp, .dp = dp}}, pp), a800()).node_of_rank;
   };
   EXPECT_THAT(nodes(8, 4), ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(nodes(4, 4), ElementsAre(0, 0, 1, 1));
@@ -187,10 +185,11 @@ TEST(HardwareCostTable, KnowsWhereNodesEnd) {
 TEST(HardwareCostTable, ReducesGradientsWhereTheReplicasAre) {
   const HardwareProfile profile = a800();  // 8 GPUs a node
   const auto reduced = [&](int tp, int dp, int gradient_bytes) {
-    Job j = job("llm-12.1b", {6144, 1, {.tp = tp}}, 2);
-    j.shape.strategy.dp = dp;
-    j.shape.gradient_bytes = gradient_bytes;
-    return table_of(j, profile).gradient_reduce[1].front();
+    const Shape shape{.seq = 6144,
+                      .microbatch_size = 1,
+                      .strategy = {.tp = tp, .dp = dp},
+                      .gradient_bytes = gradient_bytes};
+    return table_of(job("llm-12.1b", shape, 2), profile).gradient_reduce[1].front();
   };
   const double parameters = 8 * model("llm-12.1b").layer_parameters();
   EXPECT_DOUBLE_EQ(reduced(2, 4, 4), all_reduce_seconds(profile, 4 * parameters / 2, 4));  // one node
@@ -205,9 +204,7 @@ TEST(HardwareCostTable, ReducesGradientsWhereTheReplicasAre) {
 // The first stage's, in the Program's buckets: together they are as large, and each has its own latency.
 TEST(HardwareCostTable, ReducesTheFirstStageBucketByBucket) {
   const HardwareProfile profile = a800();
-  Job j = job("llm-12.1b", {6144, 1, {.tp = 2}}, 2);
-  j.shape.strategy.dp = 4;
-  j.shape.strategy.zero = true;
+  const Job j = job("llm-12.1b", {6144, 1, {.tp = 2, .dp = 4, .zero = true}}, 2);
   const Schedule schedule = schedule_of(Placement::loop(2, 1), 1, {{"F0.0", "B0.0"}, {"F0.0", "B0.0"}});
   for (const bool zero : {false, true}) {
     const Program program = lower(schedule, {3, 2},
@@ -238,22 +235,19 @@ TEST(HardwareCostTable, ReducesTheFirstStageBucketByBucket) {
 
 TEST(HardwareCostTable, ExchangesKeysAndValuesWhereTheRingsNeighboursAre) {
   const HardwareProfile profile = a800();  // 8 GPUs a node, each with an adapter
-  const auto exchange = [&](int tp, int cp) {
-    Job j = job("llm-12.1b", {6144, 1, {.tp = tp}}, 2);
-    j.shape.strategy.cp = cp;
-    return std::pair(table_of(j, profile).kv_exchange, kv_bytes(j.model, j.shape));
+  const auto exchange = [](const HardwareProfile& on, int tp, int cp) {
+    const Job j = job("llm-12.1b", {6144, 1, {.tp = tp, .cp = cp}}, 2);
+    return std::pair(table_of(j, on).kv_exchange, kv_bytes(j.model, j.shape));
   };
-  const auto [within, bytes] = exchange(2, 4);
+  const auto [within, bytes] = exchange(profile, 2, 4);
   EXPECT_DOUBLE_EQ(within, 10e-6 + bytes / 160e9);
   const auto [between, fewer] =
-      exchange(4, 4);  // of eight GPUs of a node four have their neighbour elsewhere
+      exchange(profile, 4, 4);  // of eight GPUs of a node four have their neighbour elsewhere
   EXPECT_DOUBLE_EQ(between, 20e-6 + fewer / 23.5e9);
   HardwareProfile shared = profile;
   shared.adapters_per_node = 2;  // the four are on one
-  Job j = job("llm-12.1b", {6144, 1, {.tp = 4}}, 2);
-  j.shape.strategy.cp = 4;
-  EXPECT_DOUBLE_EQ(table_of(j, shared).kv_exchange, 20e-6 + fewer / (23.5e9 / 4));
-  EXPECT_EQ(exchange(4, 1).first, 0);
+  EXPECT_DOUBLE_EQ(exchange(shared, 4, 4).first, 20e-6 + fewer / (23.5e9 / 4));
+  EXPECT_EQ(exchange(profile, 4, 1).first, 0);
 }
 
 // Of 8 GPUs a node, each with an adapter: a share of the heads for each other rank, those of other nodes
@@ -261,9 +255,7 @@ TEST(HardwareCostTable, ExchangesKeysAndValuesWhereTheRingsNeighboursAre) {
 TEST(HardwareCostTable, PricesAllToAllsByWhatLeavesTheGpuAndTheNode) {
   HardwareProfile profile = a800();
   const auto table = [&](int tp, int cp) {
-    Job j = job("llm-12.1b", {12288, 1, {.tp = tp}}, 2);
-    j.shape.strategy.cp = cp;
-    j.shape.strategy.cp_method = CpMethod::all_to_all;
+    const Job j = job("llm-12.1b", {12288, 1, {.tp = tp, .cp = cp, .cp_method = CpMethod::all_to_all}}, 2);
     return std::pair(table_of(j, profile), j);
   };
   // Read and written before and behind it.
@@ -331,10 +323,9 @@ TEST(HardwareCostTable, PricesStepsOfOverlappedUnitsByTheirShapesAndTheSmsThatTh
 
 TEST(PassCosts, GemmsLeaveSmsToReceivesThatWait) {
   HardwareProfile profile = a800();
-  Job j = job("llm-12.1b", {4096, 1, {.tp = 4, .sequence_parallel = true}}, 4);
-  j.shape.strategy.tp_overlap = TpOverlap::megatron;
   for (const auto& [pp, waiting] : std::map<int, int>{{1, 0}, {2, 4}, {4, 8}}) {
-    j.shape.strategy.pp = pp;
+    const Job j = job("llm-12.1b",
+                      {4096, 1, {.tp = 4, .sequence_parallel = true, .tp_overlap = TpOverlap::megatron}}, pp);
     profile.receive_sms = 4;
     const CostTable table = table_of(j, profile);
     profile.receive_sms = 0;
@@ -354,10 +345,7 @@ TEST(PassCosts, GemmsLeaveSmsToReceivesThatWait) {
 TEST(HardwareCostTable, ReducesGradientsOverTheRingToo) {
   const HardwareProfile profile = a800();
   const auto reduced = [&](int cp, int dp) {
-    Job j = job("llm-12.1b", {6144, 1, {.tp = 2}}, 2);
-    j.shape.strategy.cp = cp;
-    j.shape.strategy.dp = dp;
-    return table_of(j, profile).gradient_reduce;
+    return table_of(job("llm-12.1b", {6144, 1, {.tp = 2, .cp = cp, .dp = dp}}, 2), profile).gradient_reduce;
   };
   EXPECT_EQ(reduced(4, 1), reduced(1, 4));
   EXPECT_EQ(reduced(2, 2), reduced(1, 4));
@@ -367,8 +355,7 @@ TEST(HardwareCostTable, ReducesGradientsOverTheRingToo) {
 TEST(HardwareCostTable, ReducesTiedEmbeddingsBetweenTheFirstAndTheLastRank) {
   const HardwareProfile profile = a800();
   const auto reduced = [&](const char* name, const Placement& placement, int tp) {
-    Job j = job(name, {2048, 1, {.tp = tp}}, placement.ranks());
-    j.shape.strategy.dp = 2;
+    const Job j = job(name, {2048, 1, {.tp = tp, .dp = 2}}, placement.ranks());
     const std::vector<int> layers(placement.stages(), j.model.layers / placement.stages());
     return hardware_cost_table(j, profile, layers, placement).embedding_reduce;
   };
