@@ -11,7 +11,6 @@
 #include "baselines/registry.h"
 #include "stp/schedule/merge_backward.h"
 #include "stp/schedule/share_vocabulary.h"
-#include "stp/schedule/timing.h"
 #include "support/effort.h"
 #include "support/order_times.h"
 #include "support/refusal.h"
@@ -87,30 +86,6 @@ TEST(Generators, NameSmallerSchedulesOfTheirPlacement) {
       }
     }
   EXPECT_GT(named, 0);
-}
-
-// time_blocks() is another implementation of the same.
-TEST(Generators, OrdersRunAsTheTimingOfTheirBlocksSays) {
-  std::vector<Schedule> schedules;
-  for (const Generator* generator : generators())
-    for (const int p : {1, 3, 4})
-      if (!is_refused(generator->name, p, 4 * p)) schedules.push_back(make(generator->name, p, 4 * p));
-  std::mt19937 random(1);
-  for (int chunks = 1; chunks <= 4; ++chunks) {
-    schedules.push_back(random_schedule(random, Placement::loop(3, chunks), 6));
-    schedules.push_back(random_schedule(random, Placement::wave(4, chunks), 5));
-  }
-  for (const Schedule& schedule : schedules) {
-    for (const PassCosts& costs : {kEqual, kUnequal, PassCosts{2, 0.5, 0, 1}}) {
-      const Timing timing = time_blocks(schedule, costs);
-      const OrderTimes run = run_order(schedule, costs);
-      for (int rank = 0; rank < schedule.pp(); ++rank) {
-        EXPECT_EQ(timing[rank].size(), schedule.ranks[rank].size()) << title(schedule);
-        EXPECT_NEAR(timing[rank].front().start, run.first[rank], kEpsilon) << title(schedule);
-        EXPECT_NEAR(timing[rank].back().end, run.last[rank], kEpsilon) << title(schedule);
-      }
-    }
-  }
 }
 
 // Whatever the order, all ranks can share its vocabulary, for the memory of one microbatch a barrier.
