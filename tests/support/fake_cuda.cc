@@ -331,11 +331,6 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   stream_of(stream).spoilt = false;
   return cudaSuccess;
 }
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
-  FAKE_CALL();
-  *status = stream_of(stream).captured ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
-  return cudaSuccess;
-}
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   *graph = nullptr;
   std::unique_ptr<FakeGraph> captured = [&] {
@@ -384,7 +379,6 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   *event = reinterpret_cast<cudaEvent_t>(device().events.back().get());
   return cudaSuccess;
 }
-cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, cudaEventDefault); }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   FAKE_CALL();
   std::erase_if(device().events, [&](const auto& each) { return each.get() == &event_of(event); });
@@ -403,11 +397,6 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (event_of(event).captured) return last_error = cudaErrorCapturedEvent;
   if (event_of(event).passed()) return cudaSuccess;
   return last_error = cudaErrorNotReady;
-}
-cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  FAKE_CALL();
-  while (!event_of(event).passed()) device().run_some(1);
-  return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
   FAKE_CALL();

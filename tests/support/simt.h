@@ -412,19 +412,7 @@ void wait_copies() {
 
 // Fragments as the PTX ISA lays them out: see target.cuh.
 
-inline void load_matrices(uint32_t (&words)[4], const void* shared_row) {
-  simt::Block::check_aligned(shared_row);
-  simt::Block& block = simt::Block::get();
-  const unsigned char* shown = block.exchange(&shared_row, sizeof shared_row);
-  const int g = block.lane() / 4, t = block.lane() % 4;
-  for (int matrix = 0; matrix < 4; ++matrix) {
-    const unsigned char* row;
-    std::memcpy(&row, shown + size_t(matrix * 8 + g) * simt::kExchange, sizeof row);
-    std::memcpy(&words[matrix], row + t * 4, 4);
-  }
-  block.warp_barrier();  // what was read may be written over only now
-}
-inline void load_matrices_transposed(uint32_t (&words)[4], const void* shared_row) {
+inline void load_matrices(uint32_t (&words)[4], const void* shared_row, bool transposed = false) {
   simt::Block::check_aligned(shared_row);
   simt::Block& block = simt::Block::get();
   const unsigned char* shown = block.exchange(&shared_row, sizeof shared_row);
@@ -432,13 +420,17 @@ inline void load_matrices_transposed(uint32_t (&words)[4], const void* shared_ro
   for (int matrix = 0; matrix < 4; ++matrix) {
     uint16_t two[2];
     for (int i = 0; i < 2; ++i) {
-      const unsigned char* row;
-      std::memcpy(&row, shown + size_t(matrix * 8 + 2 * t + i) * simt::kExchange, sizeof row);
-      std::memcpy(&two[i], row + g * 2, 2);
+      const int row = transposed ? 2 * t + i : g, column = transposed ? g : 2 * t + i;
+      const unsigned char* at;
+      std::memcpy(&at, shown + size_t(matrix * 8 + row) * simt::kExchange, sizeof at);
+      std::memcpy(&two[i], at + column * 2, 2);
     }
     std::memcpy(&words[matrix], two, 4);
   }
-  block.warp_barrier();
+  block.warp_barrier();  // what was read may be written over only now
+}
+inline void load_matrices_transposed(uint32_t (&words)[4], const void* shared_row) {
+  load_matrices(words, shared_row, true);
 }
 inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   simt::Block& block = simt::Block::get();
