@@ -87,6 +87,20 @@ inline Schedule by_hand(const Placement& placement, int microbatches,
   return schedule;
 }
 
+/// One forward, one backward, with one chunk a rank.
+inline Schedule plain_1f1b(int p, int m) {
+  Schedule schedule{"1f1b", Placement::loop(p, 1), m, {}};
+  for (int rank = 0; rank < p; ++rank) {
+    auto& blocks = schedule.ranks.emplace_back();
+    for (int i = 0; i < m + p - 1 - rank; ++i) {
+      if (i < m) blocks.emplace_back(Action{Pass::F, 0, i});
+      if (i >= p - 1 - rank) blocks.emplace_back(Action{Pass::B, 0, i - (p - 1 - rank)});
+    }
+  }
+  validate(schedule);
+  return schedule;
+}
+
 /// A random valid order: built block by block from the ready passes, fused or split, braided or not.
 inline Schedule random_schedule(std::mt19937& random, const Placement& placement, int microbatches) {
   Schedule schedule{"random", placement, microbatches, {}};

@@ -22,19 +22,6 @@ std::function<double(const Schedule&)> timer(const PassCosts& costs) {
   };
 }
 
-Schedule plain_1f1b(int p, int m) {
-  Schedule schedule{"1f1b", Placement::loop(p, 1), m, {}};
-  for (int rank = 0; rank < p; ++rank) {
-    auto& blocks = schedule.ranks.emplace_back();
-    for (int i = 0; i < m + p - 1 - rank; ++i) {
-      if (i < m) blocks.emplace_back(Action{Pass::F, 0, i});
-      if (i >= p - 1 - rank) blocks.emplace_back(Action{Pass::B, 0, i - (p - 1 - rank)});
-    }
-  }
-  validate(schedule);
-  return schedule;
-}
-
 TEST(LocalSearch, KeepsOrdersValidAndWithinTheLimit) {
   std::mt19937 random(1301);
   std::uniform_real_distribution<double> cost(0.2, 2);

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <random>
 
 #include "stp/program/lower.h"
 #include "support/hand.h"
@@ -43,21 +42,6 @@ struct Costs {
     return stp::simulate(program, seconds);
   }
 };
-
-Schedule plain_1f1b(int p, int m) {
-  Schedule schedule{"1f1b", Placement::loop(p, 1), m, {}};
-  for (int rank = 0; rank < p; ++rank) {
-    auto& blocks = schedule.ranks.emplace_back();
-    const int warm_up = std::min(p - 1 - rank, m);
-    for (int i = 0; i < warm_up; ++i) blocks.emplace_back(Action{Pass::F, 0, i});
-    for (int i = warm_up; i < m; ++i) {
-      blocks.emplace_back(Action{Pass::F, 0, i});
-      blocks.emplace_back(Action{Pass::B, 0, i - warm_up});
-    }
-    for (int i = m - warm_up; i < m; ++i) blocks.emplace_back(Action{Pass::B, 0, i});
-  }
-  return schedule;
-}
 
 // ---- closed forms ----
 
