@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <limits>
-#include <vector>
 
 #include "baselines/registry.h"
 #include "support/effort.h"

@@ -1,7 +1,6 @@
 // Fuzz target of the reader of models: our files and config.json. An accepted model has what its file says,
 // and finite work; a config.json is the model of the file that is made of it.
 #include <cmath>
-#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 

@@ -1,7 +1,6 @@
 // Fuzz target of the reader of hardware profiles. An accepted one has the values of its file, and its times
 // are finite.
 #include <cmath>
-#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 

@@ -1,6 +1,5 @@
 // Fuzz target of the scenario reader. Whatever it accepts, written as run, is read again as the same, and
 // bears no trailing text.
-#include <cstdint>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <set>
 
 #include "stp/cuda/nccl/nccl_api.h"
 #include "stp/device/bfloat16.h"

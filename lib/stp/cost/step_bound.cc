@@ -1,7 +1,6 @@
 #include "stp/cost/step_bound.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <numeric>
 
