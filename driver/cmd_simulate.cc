@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "choices.h"
 #include "commands.h"
 #include "comparison_table.h"
 #include "experiment_memory.h"
@@ -176,7 +177,7 @@ void SimulatedRows::note_recompute(const SimulatedRun& run, const Experiment& ex
       (1 - kNextToNothing) * peak_gb_without_recompute(run.program, experiment))
     return;
   ++in_vain_;
-  in_vain_names_.insert(run.result.configuration.recompute + " of " + run.result.schedule);
+  in_vain_names_.insert(word_of(experiment.strategy.recompute) + " of " + run.result.schedule);
 }
 
 std::string SimulatedRows::note() const {
@@ -209,10 +210,7 @@ std::string SimulatedRows::text(const std::string& file) const {
                                 "all, GB",
                                 "GPU, GB",
                                 "fits"};
-  std::vector<std::vector<std::string>> lines = lines_;
-  options_.insert_into(head, lines, 8);
-  Table table(head);
-  for (auto& line : lines) table.add(std::move(line));
+  Table table = options_.table(std::move(head), lines_, 8);
   table.omit_empty_columns();
   table.highlight("fits", "no");
   return table.text() + gap_note(widest_gap_) + of_memory(file) +

@@ -74,10 +74,7 @@ Table model_table(const json& rows, const OptionColumns& options, size_t count) 
                      percent(number(difference, "peak_memory_gb")),
                      row.at("calibration").get<bool>() && !published.is_null() ? "calibrated" : ""});
   }
-  options.insert_into(head, lines, 7);
-  Table table(head);
-  for (auto& line : lines) table.add(std::move(line));
-  return table;
+  return options.table(std::move(head), std::move(lines), 7);
 }
 
 Table unit_cost_table(const json& rows, size_t count) {

@@ -16,10 +16,9 @@ using nlohmann::json;
 std::string key_of(const Experiment& experiment, const ScheduleChoice& choice, const json& others) {
   json of = json::array(
       {STP_VERSION " " STP_GIT_REVISION, to_json(experiment), &choice - experiment.schedules.data(), others});
-  if (experiment.run && experiment.run->model_data.content)  // emulated runs have none
-    of.push_back(*experiment.run->model_data.content);
+  const SampledModel* const model = model_of(experiment);
+  if (model != nullptr && model->model_data.content) of.push_back(*model->model_data.content);
   if (experiment.run && !experiment.run->text.empty()) of.push_back(read_file(experiment.run->text));
-  if (experiment.hardware) of.push_back(*experiment.hardware->model_data.content);
   if (experiment.hardware) of.push_back(*experiment.hardware->cluster_data.content);
   if (!choice.file.empty()) of.push_back(read_file(choice.file));
   std::string bytes;

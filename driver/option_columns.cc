@@ -58,8 +58,8 @@ void OptionColumns::insert(const std::string& field, std::vector<std::string>& h
   }
 }
 
-void OptionColumns::insert_into(std::vector<std::string>& head, std::vector<std::vector<std::string>>& rows,
-                                size_t at) const {
+Table OptionColumns::table(std::vector<std::string> head, std::vector<std::vector<std::string>> rows,
+                           size_t at) const {
   std::map<std::string, std::set<std::string>> values;
   for (const auto& options : options_)
     for (const auto& [field, value] : options) values[field];
@@ -69,6 +69,9 @@ void OptionColumns::insert_into(std::vector<std::string>& head, std::vector<std:
   for (const auto& [field, all] : values)
     if (all.size() > 1 && field != "name" && !shown_.contains(field)) insert(field, head, rows, at++);
   if (named) insert("name", head, rows, 0);
+  Table table(std::move(head));
+  for (auto& row : rows) table.add(std::move(row));
+  return table;
 }
 
 }  // namespace stp

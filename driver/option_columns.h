@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "scenario.h"
+#include "table.h"
 
 namespace stp {
 
@@ -19,11 +20,11 @@ class OptionColumns {
   /// A row: a schedule of a configuration.
   void add(const Experiment& experiment, const ScheduleChoice& choice);
 
-  /// Inserts a column from position `at` on for each option that differs between rows, and the
+  /// The table with a column from position `at` on for each option that differs between rows, and the
   /// configurations' names, if they have any, as the first column. A value that is too long for a table is
   /// "#1", "#2" and so on. `rows` has the rows that were added, or the first of them.
-  void insert_into(std::vector<std::string>& head, std::vector<std::vector<std::string>>& rows,
-                   size_t at) const;
+  [[nodiscard]] Table table(std::vector<std::string> head, std::vector<std::vector<std::string>> rows,
+                            size_t at) const;
 
  private:
   void insert(const std::string& field, std::vector<std::string>& head,

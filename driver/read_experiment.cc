@@ -139,15 +139,19 @@ Recipe read_recipe(JsonInput& input, const Experiment::Hardware& hardware, Strat
   return recipe;
 }
 
+// Reads what `model_data` holds, and the length of samples.
+void read_model_and_samples(JsonInput& input, SampledModel& of) {
+  of.model = read_model(*of.model_data.content, of.model_data.path);
+  of.seq = input.integer("seq", 1, 1 << 24);
+  check_window(input, of.model_data, of.seq);
+  of.vision_tokens = read_vision_tokens(input, of.model, of.seq);
+}
+
 Experiment::Hardware read_hardware(JsonInput& input, const Changes& changes, Strategy& strategy,
                                    const Experiment::Hardware* known) {
   Experiment::Hardware hardware{};
   if (known != nullptr) {
-    hardware = {.model = {},
-                .profile = known->profile,
-                .model_data = known->model_data,
-                .cluster_data = known->cluster_data,
-                .cluster_values = known->cluster_values};
+    hardware = *known;
     for (const char* key : {"model", "cluster", "cluster_values"}) input.ignore(key);
   } else {
     hardware.model_data = read_named_data(input, "model", "models", changes);
@@ -158,10 +162,7 @@ Experiment::Hardware read_hardware(JsonInput& input, const Changes& changes, Str
                                           input.file() + ": " + input.path("cluster_values"))
                            : read_profile(*hardware.cluster_data.content, hardware.cluster_data.path);
   }
-  hardware.model = read_model(*hardware.model_data.content, hardware.model_data.path);
-  hardware.seq = input.integer("seq", 1, 1 << 24);
-  check_window(input, hardware.model_data, hardware.seq);
-  hardware.vision_tokens = read_vision_tokens(input, hardware.model, hardware.seq);
+  read_model_and_samples(input, hardware);
   // Its kernels changed more than others between 2022 and today: no choice fits all.
   if (hardware.model.family == Family::gpt && !input.has("implementation"))
     throw input.error(
@@ -206,7 +207,7 @@ Experiment::Run read_run(JsonInput& input, const Changes& changes) {
   Experiment::Run run{};
   input.ignore("cluster");  // of simulations, so that one file is for both
   run.model_data = read_named_data(input, "model", "models", changes);
-  run.model = read_model(*run.model_data.content, run.model_data.path);
+  read_model_and_samples(input, run);
   if (run.model.variant.dropout > 0)
     throw input.error("model", run.model.name + " has a dropout, which runs do not have",
                       "use a model without it, or simulate");
@@ -215,9 +216,6 @@ Experiment::Run read_run(JsonInput& input, const Changes& changes) {
                       run.model.name + " has heads with " + std::to_string(rotated) +
                           " elements for the rotary embedding, which takes pairs of them",
                       "use another head_dim or partial_rotary_factor");
-  run.seq = input.integer("seq", 1, 1 << 24);
-  check_window(input, run.model_data, run.seq);
-  run.vision_tokens = read_vision_tokens(input, run.model, run.seq);
   if (run.model.has_vision() && run.model.encoder().head_dim % 2 != 0)
     throw input.error("model",
                       run.model.name + " has heads of " + std::to_string(run.model.encoder().head_dim) +
@@ -407,8 +405,6 @@ Experiment read_experiment(JsonInput& input, const std::string& field, const Cha
     read_unit_costs(input, experiment);
   } else if (input.has("run")) {
     experiment.run = read_run(input, changes);
-    check_model(input, experiment, experiment.run->model);
-    read_strategy_of_units(input, experiment, experiment.run->model, experiment.run->seq);
     if (!experiment.schedule_costs) experiment.schedule_costs = PassCosts{};
   } else {
     experiment.hardware = read_hardware(input, changes, experiment.strategy, known);
@@ -417,8 +413,10 @@ Experiment read_experiment(JsonInput& input, const std::string& field, const Cha
     if (experiment.strategy.cp > 1 && experiment.hardware->implementation == Implementation::megatron_2022)
       throw input.error("parallel.cp", "is more than 1, and megatron-2022 attends to whole sequences",
                         "use another implementation, or parallel.cp 1");
-    check_model(input, experiment, experiment.hardware->model);
-    read_strategy_of_units(input, experiment, experiment.hardware->model, experiment.hardware->seq);
+  }
+  if (const SampledModel* const of = model_of(experiment)) {
+    check_model(input, experiment, of->model);
+    read_strategy_of_units(input, experiment, of->model, of->seq);
   }
   if (experiment.freed_at == FreedAt::both && !experiment.hardware)
     throw input.error("freed_at", "is both, which counts bytes of a model on hardware", "write W or I");

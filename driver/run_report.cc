@@ -140,12 +140,7 @@ void RunReport::add(const json& line, const Experiment& experiment, const Schedu
 }
 
 std::string RunReport::text() const {
-  std::vector<std::string> head = head_;
-  std::vector<std::vector<std::string>> lines = lines_;
-  options_.insert_into(head, lines, 8);
-  Table table(head);
-  for (auto& line : lines) table.add(std::move(line));
-  std::string text = table.text();
+  std::string text = options_.table(head_, lines_, 8).text();
   if (one_device_ && !replayed_)
     text += "All ranks took turns on one device: the times do not hold for ranks with a device each\n";
   if (replayed_)

@@ -31,15 +31,9 @@ int chunks_for(const Generator& generator, const Experiment& experiment) {
   return generator.chunks;
 }
 
-// The model of a run or of simulated hardware; null with unit costs.
-const ModelConfig* model_of(const Experiment& experiment) {
-  if (experiment.hardware) return &experiment.hardware->model;
-  return experiment.run ? &experiment.run->model : nullptr;
-}
-
 bool has_encoder(const Experiment& experiment) {
-  const ModelConfig* const model = model_of(experiment);
-  return model != nullptr && model->has_vision();
+  const SampledModel* const model = model_of(experiment);
+  return model != nullptr && model->model.has_vision();
 }
 
 // Layers by a rule that does not use costs.
@@ -69,11 +63,11 @@ Lowering lowering_of(const Experiment& experiment) {
           .braid = experiment.braid,
           .strategy = experiment.strategy,
           .data_parallel = replicas > 1,
-          .buckets = of_model ? bucket_rule(experiment, *model_of(experiment)) : BucketRule{},
+          .buckets = of_model ? bucket_rule(experiment, model_of(experiment)->model) : BucketRule{},
           .one_bucket_of_several_chunks = experiment.hardware && experiment.hardware->recipe.gathers_in_step,
           .embedding = of_model,
-          .tied = of_model && model_of(experiment)->tied(),
-          .vision_layers = has_encoder(experiment) ? model_of(experiment)->vision.layers : 0};
+          .tied = of_model && model_of(experiment)->model.tied(),
+          .vision_layers = has_encoder(experiment) ? model_of(experiment)->model.vision.layers : 0};
 }
 
 // The costs of layers and microbatches without factors.
@@ -196,15 +190,13 @@ Schedule generated_schedule(const ScheduleChoice& choice, const Experiment& expe
   }
 }
 
-// `data` is the experiment's hardware or run: it has the model and the lengths of its samples.
-template <typename Data>
-Job job_of(const Experiment& experiment, const Data& data, Implementation implementation) {
+Job job_of(const Experiment& experiment, const SampledModel& model, Implementation implementation) {
   const Strategy& strategy = experiment.strategy;
-  return {.model = data.model,
-          .shape = {.seq = data.seq,
+  return {.model = model.model,
+          .shape = {.seq = model.seq,
                     .microbatch_size = experiment.microbatch_size / strategy.parts_of_microbatch(),
                     .strategy = strategy,
-                    .vision_tokens = data.vision_tokens},
+                    .vision_tokens = model.vision_tokens},
           .implementation = implementation};
 }
 
@@ -262,7 +254,7 @@ std::vector<int> layers_for(const Experiment& experiment, const Schedule& schedu
   refuse("microbatch_costs", !experiment.microbatch_costs.empty());
   refuse("layer_costs", !experiment.layer_costs.empty());
   refuse("a vision encoder", has_encoder(experiment));
-  refuse("tied embeddings", model_of(experiment) != nullptr && model_of(experiment)->tied());
+  refuse("tied embeddings", model_of(experiment) != nullptr && model_of(experiment)->model.tied());
   refuse("post_validation", experiment.strategy.post_validation);
   std::vector<int> layers = layers_by_rule(experiment, placement.depth());
   layers.reserve(2 * layers.size());
@@ -306,33 +298,14 @@ Configuration configuration_of(const Experiment& experiment, const Program& prog
   configuration.microbatches = experiment.microbatches;
   configuration.microbatch_size = experiment.microbatch_size;
   configuration.layers_per_chunk = program.layers_per_stage;
-  configuration.layer_costs = experiment.layer_costs;
-  configuration.microbatch_costs = experiment.microbatch_costs;
   configuration.placement = program.schedule.placement.name();
-  configuration.release = word_of(experiment.release, kReleases);
-  configuration.backward = word_of(experiment.backward, kBackwards);
-  configuration.braid = word_of(experiment.braid, kBraids);
-  configuration.merge_backward = experiment.merge_backward;
-  configuration.freed_at = word_of(experiment.freed_at, kFreedAt);
-  if (!experiment.unit_costs) {
-    configuration.recompute = word_of(experiment.strategy.recompute);
-    configuration.tp_overlap = word_of(experiment.strategy.tp_overlap, kTpOverlaps);
-  }
+  configuration.options = std::make_shared<const nlohmann::json>(options_json(experiment));
   configuration.unit_costs = experiment.unit_costs_as_read;
-  if (experiment.hardware) {
-    const auto& hardware = *experiment.hardware;
-    configuration.model = hardware.model.name;
-    configuration.cluster = hardware.profile.name;
-    configuration.cluster_values = hardware.cluster_values;
-    configuration.seq = hardware.seq;
-    configuration.vision_tokens = hardware.vision_tokens;
-    configuration.contention = hardware.contention;
-    configuration.gradients = word_of(hardware.model_gradients, kGradients);
-  } else if (experiment.run && !experiment.unit_costs) {
-    configuration.model = experiment.run->model.name;
-    configuration.seq = experiment.run->seq;
-    configuration.vision_tokens = experiment.run->vision_tokens;
-  }
+  if (experiment.hardware) configuration.cluster = experiment.hardware->profile.name;
+  if (experiment.unit_costs) return configuration;
+  const SampledModel& model = *model_of(experiment);
+  configuration.model = model.model.name;
+  configuration.seq = model.seq;
   return configuration;
 }
 

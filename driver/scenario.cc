@@ -19,7 +19,6 @@ using nlohmann::json;
 
 constexpr size_t kLongestName = 100;
 
-// The fields of a run in a configuration as run.
 json to_json(const Experiment::Run& run) {
   json options = {{"type", word_of(run.type, kTypes)},
                   {"steps", run.steps},
@@ -34,9 +33,7 @@ json to_json(const Experiment::Run& run) {
                   {"parity", run.parity},
                   {"skip_refused", run.skip_refused}};
   if (!run.text.empty()) options["text"] = run.text;
-  json value = {{"model", run.model_data.name}, {"seq", run.seq}, {"run", options}};
-  if (run.vision_tokens > 0) value["vision_tokens"] = run.vision_tokens;
-  return value;
+  return options;
 }
 
 json to_json(const Recipe& recipe, const Strategy& strategy) {
@@ -51,18 +48,12 @@ json to_json(const Recipe& recipe, const Strategy& strategy) {
 }
 
 json to_json(const Experiment::Hardware& hardware, const Strategy& strategy) {
-  json value = {{"model", hardware.model_data.name},
-                {"cluster", hardware.cluster_data.name},
-                {"seq", hardware.seq},
+  json value = {{"cluster", hardware.cluster_data.name},
                 {"implementation", word_of(hardware.implementation, kImplementations)},
-                {"contention", hardware.contention},
-                {"scatter_transfers", hardware.scatter_transfers},
-                {"gradients", word_of(hardware.model_gradients, kGradients)}};
+                {"scatter_transfers", hardware.scatter_transfers}};
   if (hardware.recipe != Recipe{} || strategy.ring_scatter != Strategy().ring_scatter)
     value["recipe"] = to_json(hardware.recipe, strategy);
   if (!hardware.sends_share_adapter) value["sends_share_adapter"] = false;
-  if (hardware.vision_tokens > 0) value["vision_tokens"] = hardware.vision_tokens;
-  if (hardware.cluster_values) value["cluster_values"] = *hardware.cluster_values;
   return value;
 }
 
@@ -79,11 +70,12 @@ std::string name_of(const ScheduleChoice& choice) {
 void say_differences(const Scenario& scenario) {
   std::set<std::string> said;
   for (const Experiment& experiment : scenario.experiments) {
-    if (!experiment.run && !experiment.hardware) continue;
-    const NamedData& data = experiment.run ? experiment.run->model_data : experiment.hardware->model_data;
-    const std::string note = data.import.note();
-    if (!note.empty() && said.insert(data.path).second)
-      std::fprintf(stderr, "stp: %s: %s\n", data.path.c_str(), note.c_str());
+    const SampledModel* const model = model_of(experiment);
+    if (model == nullptr) continue;
+    const auto& [name, path, content, import] = model->model_data;
+    const std::string note = import.note();
+    if (!note.empty() && said.insert(path).second)
+      std::fprintf(stderr, "stp: %s: %s\n", path.c_str(), note.c_str());
     if (!experiment.hardware) continue;
     const NamedData& cluster = experiment.hardware->cluster_data;
     if (said.insert(cluster.path).second) say_overridden(*cluster.content, cluster.path);
@@ -157,26 +149,50 @@ std::string read_scenario_name(JsonInput& input) {
   return name;
 }
 
-int model_layers(const Experiment& experiment) {
-  if (experiment.run) return experiment.run->model.layers;
-  if (experiment.hardware) return experiment.hardware->model.layers;
-  return static_cast<int>(experiment.layer_costs.size());
+const SampledModel* model_of(const Experiment& experiment) {
+  if (experiment.hardware) return &*experiment.hardware;
+  return experiment.run ? &*experiment.run : nullptr;
 }
 
-json to_json(const Experiment& experiment) {
-  json value = {{"schedules", *experiment.schedules_as_read},
-                {"parallel",
-                 {{"pp", experiment.strategy.pp},
-                  {"tp", experiment.strategy.tp},
-                  {"cp", experiment.strategy.cp},
-                  {"dp", experiment.strategy.dp}}},
-                {"zero", experiment.strategy.zero ? 1 : 0},
-                {"microbatches", experiment.microbatches},
+int model_layers(const Experiment& experiment) {
+  const SampledModel* const model = model_of(experiment);
+  return model != nullptr ? model->model.layers : static_cast<int>(experiment.layer_costs.size());
+}
+
+json options_json(const Experiment& experiment) {
+  json value = {{"microbatches", experiment.microbatches},
                 {"microbatch_size", experiment.microbatch_size},
                 {"release", word_of(experiment.release, kReleases)},
                 {"backward", word_of(experiment.backward, kBackwards)},
                 {"braid", word_of(experiment.braid, kBraids)},
                 {"freed_at", word_of(experiment.freed_at, kFreedAt)}};
+  if (experiment.strategy.post_validation) value["post_validation"] = true;
+  if (experiment.merge_backward) value["merge_backward"] = true;
+  if (!experiment.layer_costs.empty()) value["layer_costs"] = experiment.layer_costs;
+  if (!experiment.microbatch_costs.empty()) value["microbatch_costs"] = experiment.microbatch_costs;
+  if (!experiment.unit_costs) {
+    value["sequence_parallel"] = experiment.strategy.sequence_parallel;
+    value["recompute"] = word_of(experiment.strategy.recompute);
+    value["tp_overlap"] = word_of(experiment.strategy.tp_overlap, kTpOverlaps);
+  }
+  if (const SampledModel* const model = model_of(experiment); model != nullptr && model->vision_tokens > 0)
+    value["vision_tokens"] = model->vision_tokens;
+  if (!experiment.hardware) return value;
+  const Experiment::Hardware& hardware = *experiment.hardware;
+  value["contention"] = hardware.contention;
+  value["gradients"] = word_of(hardware.model_gradients, kGradients);
+  if (hardware.cluster_values) value["cluster_values"] = *hardware.cluster_values;
+  return value;
+}
+
+json to_json(const Experiment& experiment) {
+  json value = options_json(experiment);
+  value["schedules"] = *experiment.schedules_as_read;
+  value["parallel"] = {{"pp", experiment.strategy.pp},
+                       {"tp", experiment.strategy.tp},
+                       {"cp", experiment.strategy.cp},
+                       {"dp", experiment.strategy.dp}};
+  value["zero"] = experiment.strategy.zero ? 1 : 0;
   if (experiment.strategy.cp_method != CpMethod::ring)
     value["parallel"]["cp_method"] = word_of(experiment.strategy.cp_method, kCpMethods);
   if (!experiment.name.empty()) value["name"] = experiment.name;
@@ -191,23 +207,15 @@ json to_json(const Experiment& experiment) {
     value["layers_per_chunk"] = experiment.layers_per_chunk;
   else
     value["layers_per_chunk"] = word_of(experiment.split, kSplits);
-  if (experiment.strategy.post_validation) value["post_validation"] = true;
-  if (experiment.merge_backward) value["merge_backward"] = true;
   if (experiment.chunks > 0) value["chunks"] = experiment.chunks;
   if (experiment.schedule_costs) {
     const PassCosts& costs = *experiment.schedule_costs;
     value["schedule_costs"] = {{"F", costs.F}, {"I", costs.I}, {"W", costs.W}, {"p2p", costs.p2p}};
   }
-  if (!experiment.layer_costs.empty()) value["layer_costs"] = experiment.layer_costs;
-  if (!experiment.microbatch_costs.empty()) value["microbatch_costs"] = experiment.microbatch_costs;
-  if (experiment.unit_costs) {
-    value["costs"] = {{"unit", *experiment.unit_costs_as_read}};
-  } else {
-    value["sequence_parallel"] = experiment.strategy.sequence_parallel;
-    value["recompute"] = word_of(experiment.strategy.recompute);
-    value["tp_overlap"] = word_of(experiment.strategy.tp_overlap, kTpOverlaps);
-  }
-  if (experiment.run) value.update(to_json(*experiment.run));
+  if (experiment.unit_costs) value["costs"] = {{"unit", *experiment.unit_costs_as_read}};
+  if (const SampledModel* const model = model_of(experiment))
+    value.update({{"model", model->model_data.name}, {"seq", model->seq}});
+  if (experiment.run) value["run"] = to_json(*experiment.run);
   if (experiment.hardware) value.update(to_json(*experiment.hardware, experiment.strategy));
   return value;
 }
@@ -225,10 +233,9 @@ json Scenario::as_run() const {
   if (comparison) scenario["compare"] = to_json(*comparison);
   // Adds the contents of the named models and clusters.
   for (const Experiment& experiment : experiments) {
-    if (experiment.run) scenario["models"].update(by_name(experiment.run->model_data));
-    if (!experiment.hardware) continue;
-    scenario["models"].update(by_name(experiment.hardware->model_data));
-    scenario["clusters"].update(by_name(experiment.hardware->cluster_data));
+    if (const SampledModel* const model = model_of(experiment))
+      scenario["models"].update(by_name(model->model_data));
+    if (experiment.hardware) scenario["clusters"].update(by_name(experiment.hardware->cluster_data));
   }
   return scenario;
 }

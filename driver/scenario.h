@@ -48,6 +48,14 @@ struct NamedData {
 /// the configuration's own costs.
 enum class LayerSplit { even, paper, balanced };
 
+/// A model and its samples.
+struct SampledModel {
+  ModelConfig model;
+  NamedData model_data;
+  int seq = 0;
+  int vision_tokens = 0;  // 0 without a vision encoder
+};
+
 /// One configuration, with all defaults filled in.
 struct Experiment {
   std::string field;  // its place in its file, for errors
@@ -73,27 +81,20 @@ struct Experiment {
   // Either a table of unit costs, or a model on a cluster.
   std::optional<CostTable> unit_costs;
   SharedJson unit_costs_as_read;
-  struct Hardware {
-    ModelConfig model;
+  struct Hardware : SampledModel {
     HardwareProfile profile;
-    int seq;
-    int vision_tokens;  // 0 without a vision encoder
     Implementation implementation;
     bool contention;
     bool scatter_transfers, sends_share_adapter;
     bool model_gradients;  // in the model's type, not in float32
     Recipe recipe;
-    NamedData model_data, cluster_data;
+    NamedData cluster_data;
     SharedJson cluster_values;  // the profile's values that this configuration replaces; null: none
   };
   std::optional<Hardware> hardware;
 
   // Or a model that is trained on devices (`stp run`).
-  struct Run {
-    ModelConfig model;
-    NamedData model_data;
-    int seq;
-    int vision_tokens;  // 0 without a vision encoder
+  struct Run : SampledModel {
     DType type;
     int steps, warmup;  // timed steps, and those before them
     std::string text;   // file whose bytes are the data; "": random tokens
@@ -105,10 +106,14 @@ struct Experiment {
   };
   std::optional<Run> run;
 };
+/// The model, on hardware or in a run; null with unit costs alone.
+const SampledModel* model_of(const Experiment& experiment);
 /// The model's layers, or with unit costs the number of `layer_costs`; 0 if neither is given.
 int model_layers(const Experiment& experiment);
 /// The configuration as run, in a scenario's format, with all defaults filled in.
 nlohmann::json to_json(const Experiment& experiment);
+/// Those of its options that rows of records have, too, under the same names.
+nlohmann::json options_json(const Experiment& experiment);
 
 /// The treatment of an invalid configuration: refuse the scenario, or, if other configurations are valid,
 /// leave this one out and print the reason on standard error.

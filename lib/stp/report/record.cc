@@ -75,45 +75,33 @@ json provenance(const std::vector<std::string>& argv) {
 }
 
 json configuration_json(const Configuration& c) {
-  json value = {
-      {"name", or_null(c.name)},
-      {"model", or_null(c.model)},
-      {"cluster", or_null(c.cluster)},
-      {"seq", c.seq > 0 ? json(c.seq) : json(nullptr)},
-      {"tp", c.strategy.tp},
-      {"pp", c.strategy.pp},
-      {"cp", c.strategy.cp},
-      {"dp", c.strategy.dp},
-      {"zero", c.strategy.zero ? 1 : 0},
-      {"gpus", c.strategy.world_size()},
-      {"microbatches", c.microbatches},
-      {"microbatch_size", c.microbatch_size},
-      {"layers_per_chunk", c.layers_per_chunk},
-      {"placement", c.placement},
-      {"release", c.release},
-      {"backward", c.backward},
-      {"braid", c.braid},
-      {"freed_at", c.freed_at},
-      {"contention", or_null(c.contention)},
-      {"gradients", or_null(c.gradients)},
-      {"recompute", or_null(c.recompute)},
-      {"offloaded", c.strategy.offload > 0},
-      {"offload_ratio", c.strategy.offload},
-      {"sequence_parallel", c.recompute.empty() ? json(nullptr) : json(c.strategy.sequence_parallel)},
-      {"tp_overlap", or_null(c.tp_overlap)},
-      {"unit_costs", c.unit_costs ? *c.unit_costs : json(nullptr)}};
+  json value = {{"name", or_null(c.name)},
+                {"model", or_null(c.model)},
+                {"cluster", or_null(c.cluster)},
+                {"seq", c.seq > 0 ? json(c.seq) : json(nullptr)},
+                {"tp", c.strategy.tp},
+                {"pp", c.strategy.pp},
+                {"cp", c.strategy.cp},
+                {"dp", c.strategy.dp},
+                {"zero", c.strategy.zero ? 1 : 0},
+                {"gpus", c.strategy.world_size()},
+                {"microbatches", c.microbatches},
+                {"microbatch_size", c.microbatch_size},
+                {"layers_per_chunk", c.layers_per_chunk},
+                {"placement", c.placement},
+                {"offloaded", c.strategy.offload > 0},
+                {"offload_ratio", c.strategy.offload},
+                {"unit_costs", c.unit_costs ? *c.unit_costs : json(nullptr)}};
   if (c.strategy.division().exchanges_heads()) value["cp_method"] = "all-to-all";
   if (c.strategy.offload_chunks > 0) {
     value["offload_chunks"] = c.strategy.offload_chunks;
     value["offload_share"] = c.strategy.offload_share;
     if (c.strategy.offload_round_trip > 0) value["offload_round_trip"] = c.strategy.offload_round_trip;
   }
-  if (c.strategy.post_validation) value["post_validation"] = true;
-  if (c.merge_backward) value["merge_backward"] = true;
-  if (!c.layer_costs.empty()) value["layer_costs"] = c.layer_costs;
-  if (!c.microbatch_costs.empty()) value["microbatch_costs"] = c.microbatch_costs;
-  if (c.cluster_values) value["cluster_values"] = *c.cluster_values;
-  if (c.vision_tokens > 0) value["vision_tokens"] = c.vision_tokens;
+  // Of models alone.
+  for (const char* option : {"contention", "gradients", "recompute", "sequence_parallel", "tp_overlap"})
+    value[option] = nullptr;
+  if (c.options) value.update(*c.options);
   return value;
 }
 

@@ -20,20 +20,15 @@ std::string to_string(Evidence evidence);
 
 /// The configuration of one row. Unit-cost rows have no model, cluster or seq.
 struct Configuration {
-  std::string name;                // "" where the scenario gives none
-  std::string model, cluster;      // "" where costs are given by a table
-  SharedJson cluster_values;       // the profile's values that were replaced; null: none
-  int seq = 0, vision_tokens = 0;  // the latter 0 without a vision encoder
+  std::string name;            // "" where the scenario gives none
+  std::string model, cluster;  // "" where costs are given by a table
+  int seq = 0;
   Strategy strategy;
-  bool merge_backward = false;  // adjacent I and W as one B
   int microbatches = 1, microbatch_size = 1;
-  std::vector<int> layers_per_chunk;                  // by virtual stage
-  std::vector<double> layer_costs, microbatch_costs;  // factors of simulated times; empty: none
-  std::string placement, release, backward, braid, freed_at;
-  std::string gradients;              // "" but of a model on a simulated cluster
-  std::string recompute, tp_overlap;  // the strategy's by name; "" where costs are given by a table
-  std::optional<bool> contention;     // none there
-  SharedJson unit_costs;              // the table that the costs came from; null for a model on a cluster
+  std::vector<int> layers_per_chunk;  // by virtual stage
+  std::string placement;
+  SharedJson options;     // further fields of the row, as the scenario has them; null: none
+  SharedJson unit_costs;  // the table that the costs came from; null for a model on a cluster
 
   /// "2", or "2 all-to-all": for tables.
   [[nodiscard]] std::string cp_text() const {
