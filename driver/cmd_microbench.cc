@@ -42,12 +42,8 @@ bool make_profile(const std::vector<std::string>& flags) {
 
 // Says why something was not made of the measurements, which are kept.
 void try_python(const char* what, const std::string& script, const std::vector<std::string>& arguments) {
-  try {
-    if (run_python(script, arguments) != 0)
-      std::fprintf(stderr, "stp: no %s: %s failed\n", what, script.c_str());
-  } catch (const InputError& error) {
-    std::fprintf(stderr, "stp: no %s: %s\n", what, error.what());
-  }
+  if (const std::string why = failure_of_python(script, arguments); !why.empty())
+    std::fprintf(stderr, "stp: no %s: %s\n", what, why.c_str());
 }
 
 // For standard error: the first figures come after a while.

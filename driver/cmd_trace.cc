@@ -67,9 +67,7 @@ void trace_command(const TraceOptions& options) {
   }
   std::string missing;  // why there are no timelines
   try {
-    if (run_python("plots/timelines.py", traces) != 0) missing = "plots/timelines.py failed";
-  } catch (const InputError& error) {
-    missing = error.what();
+    missing = failure_of_python("plots/timelines.py", traces);
   } catch (const Interrupted&) {
     shorten();
     folder.publish_interrupted();

@@ -91,13 +91,8 @@ void tune_command(const TuneOptions& options, const Arguments& argv) {
   if (result->best.empty()) throw nothing_fits(space, *result);
   write_new_file(folder.path() / "tune.json", record_text(tune_json(space, *result, band, argv)));
   write_choice(folder.path(), result->best.front());
-  std::string missing;  // why there is no plot
-  try {
-    if (run_python("plots/tune.py", {folder.path() / "tune.json", folder.path() / "tune.png"}) != 0)
-      missing = "plots/tune.py failed";
-  } catch (const InputError& error) {
-    missing = error.what();
-  }
+  const std::string missing =
+      failure_of_python("plots/tune.py", {folder.path() / "tune.json", folder.path() / "tune.png"});
   std::printf("%s", tune_text(space, *result, band).c_str());
   folder.publish();
   kept.remove();

@@ -56,4 +56,12 @@ int run_python(const std::string& script, const std::vector<std::string>& argume
                        alternative);
 }
 
+std::string failure_of_python(const std::string& script, const std::vector<std::string>& arguments) {
+  try {
+    return run_python(script, arguments) == 0 ? "" : script + " failed";
+  } catch (const InputError& error) {
+    return error.what();
+  }
+}
+
 }  // namespace stp

@@ -236,18 +236,16 @@ void Search::add_families() {
 }
 
 std::shared_ptr<const Schedule> Search::kept(const std::string& key, const std::function<Schedule()>& make) {
-  {
+  return remembered(schedules_, key, [&] {
+    auto made = std::make_shared<const Schedule>(make());
     const std::lock_guard lock(mutex_);
-    if (const auto found = schedules_.find(key); found != schedules_.end()) return found->second;
-  }
-  auto made = std::make_shared<const Schedule>(make());
-  const std::lock_guard lock(mutex_);
-  for (const auto& blocks : made->ranks) kept_blocks_ += blocks.size();
-  if (kept_blocks_ > kKeptBlocks) {
-    schedules_.clear();
-    kept_blocks_ = 0;
-  }
-  return schedules_[key] = made;
+    for (const auto& blocks : made->ranks) kept_blocks_ += blocks.size();
+    if (kept_blocks_ > kKeptBlocks) {
+      schedules_.clear();
+      kept_blocks_ = 0;
+    }
+    return made;
+  });
 }
 
 std::string key_of(const Experiment& experiment, int microbatches) {
