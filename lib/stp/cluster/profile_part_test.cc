@@ -3,10 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "stp/base/json_input.h"
@@ -20,16 +17,6 @@ using testing::IsEmpty;
 
 class ProfileParts : public testing::Test {
  protected:
-  ProfileParts() : json_(read_json_file(STP_SOURCE_DIR "/profiles/h100.json")), h100_(read(json_)) {}
-
-  static HardwareProfile read(const json& content) {
-    std::string path = testing::TempDir() + "/profile_partXXXXXX";
-    close(mkstemp(path.data()));
-    std::ofstream(path) << content.dump();
-    const HardwareProfile profile = read_profile(path);
-    std::filesystem::remove(path);
-    return profile;
-  }
   // The profile with one value changed.
   HardwareProfile changed(const std::string& key) {
     json content = json_;
@@ -46,7 +33,7 @@ class ProfileParts : public testing::Test {
       else
         value = value.get<double>() * 0.75;
     }
-    return read(content);
+    return read_profile(content, "changed.json");
   }
   static std::vector<std::string> differing(const HardwareProfile& a, const HardwareProfile& b) {
     std::vector<std::string> parts;
@@ -55,8 +42,8 @@ class ProfileParts : public testing::Test {
     return parts;
   }
 
-  json json_;
-  HardwareProfile h100_;
+  const json json_ = read_json_file(STP_SOURCE_DIR "/profiles/h100.json");
+  const HardwareProfile h100_ = read_profile(json_, "h100.json");
 };
 
 TEST_F(ProfileParts, HoldEveryValueOnce) {
@@ -88,7 +75,7 @@ TEST_F(ProfileParts, HoldEveryValueOnce) {
 
 TEST_F(ProfileParts, LeaveNamesAndCapacityAlone) {
   HardwareProfile mixed = h100_;
-  const HardwareProfile h20 = read(read_json_file(STP_SOURCE_DIR "/profiles/h20.json"));
+  const HardwareProfile h20 = read_profile(STP_SOURCE_DIR "/profiles/h20.json");
   for (const ProfilePart part : kProfileParts) take_part(mixed, h20, part);
   EXPECT_THAT(differing(mixed, h20), IsEmpty());
   EXPECT_EQ(mixed.name, "h100");

@@ -10,7 +10,6 @@
 #include <set>
 
 #include "stp/base/json_input.h"
-#include "support/folder.h"
 #include "support/refusal.h"
 
 namespace stp {
@@ -24,9 +23,9 @@ using testing::UnorderedElementsAreArray;
 
 constexpr const char* kA800 = STP_SOURCE_DIR "/profiles/a800.json";
 
-class Profile : public FolderTest {
+class Profile : public testing::Test {
  protected:
-  HardwareProfile read() { return read_profile(write("spoilt.json", json_.dump())); }
+  HardwareProfile read() { return read_profile(json_, path_); }
   std::string refusal() {
     return stp::refusal([&] { read(); });
   }
@@ -47,20 +46,15 @@ class Profile : public FolderTest {
     json_ = good;
   }
 
-  const std::string path_ = folder_ + "/spoilt.json";
+  const std::string path_ = "spoilt.json";
   json json_ = read_json_file(kA800);
 };
 
-TEST_F(Profile, OfTheA800IsReadInSiUnits) {
+TEST_F(Profile, OfTheA800IsReadByItsPath) {
   const HardwareProfile a800 = read_profile(kA800);
-  EXPECT_EQ(a800.name, "a800");
   EXPECT_EQ(a800.accelerator, "NVIDIA A800-SXM4-80GB");
   EXPECT_EQ(a800.gpus_per_node, 8);
   EXPECT_EQ(a800.sms, 108);
-  EXPECT_DOUBLE_EQ(a800.peak_flops, 312e12);
-  EXPECT_DOUBLE_EQ(a800.memory_bytes, 80e9);
-  EXPECT_DOUBLE_EQ(a800.contention_compute, 0.83);  // while overlapped, solved from the paper's Table 11
-  EXPECT_DOUBLE_EQ(a800.contention_all_reduce, 0.9);
 }
 
 // Distinct values show a field read in place of another.
@@ -72,6 +66,7 @@ TEST_F(Profile, HasEachNumberOfItsFileTimesItsUnit) {
   };
   using P = HardwareProfile;
   const Field fields[] = {
+      {"peak_tflops", &P::peak_flops, 1e12},
       {"gemm_efficiency", &P::gemm_efficiency},
       {"gemm_overhead_k", &P::gemm_overhead_k},
       {"attention_forward_efficiency", &P::attention_forward_efficiency},
