@@ -375,9 +375,7 @@ class Changes(CommandLine):
         self.assertEqual(len(self.record(UNIT, "--set", "microbatches=[4,8]")["results"]), 2)
 
     def test_values_of_the_cluster_and_the_model(self):
-        profile = read_json(PROFILES / "a800.json")
-        profile["peak_tflops"] = {"value": 400, "source": "a test"}
-        self.write(profile, "fast.json")
+        self.write_profile("fast.json", peak_tflops=400)
         written, named = self.record(changed(HARDWARE, cluster="fast.json")), self.record(HARDWARE, "--set", "cluster.peak_tflops=400")
         self.assertEqual([row["step_time_s"] for row in named["results"]], [row["step_time_s"] for row in written["results"]])
         self.assertEqual(named["scenario"]["clusters"]["a800"]["peak_tflops"], {"value": 400, "source": "--set"})
@@ -390,8 +388,7 @@ class Changes(CommandLine):
         (self.folder / "there").mkdir()
         there = self.write(changed(HARDWARE, cluster="gpu.json"), "there/s.json")
         for folder, tflops in ((self.folder / "there", 300), (self.folder, 400)):
-            profile = read_json(PROFILES / "a800.json") | {"peak_tflops": {"value": tflops, "source": "a test"}}
-            self.write(profile, folder / "gpu.json")
+            self.write_profile(folder / "gpu.json", peak_tflops=tflops)
         for words, tflops in ((["--set", "cluster=gpu.json"], 400), (["--set", "cluster=./there/gpu.json"], 300), ([], 300)):
             [content] = self.json_of("simulate", there, *words)["scenario"]["clusters"].values()
             self.assertEqual(content["peak_tflops"]["value"], tflops, words)
@@ -406,7 +403,7 @@ class Changes(CommandLine):
         self.refused(["simulate", "there/t.json"], "cluster: ", str(tried.parent / "there/no.json"))
 
     def test_a_record_is_run_again_with_what_it_holds(self):
-        self.write(read_json(PROFILES / "a800.json") | {"peak_tflops": {"value": 400, "source": "a test"}}, "gpu.json")
+        self.write_profile("gpu.json", peak_tflops=400)
         kept = self.record(HARDWARE, "--set", "cluster=gpu.json", "--set", "model.num_hidden_layers=14")
         (self.folder / "gpu.json").unlink()
         self.assertEqual(self.record(kept["scenario"])["results"], kept["results"])

@@ -242,7 +242,7 @@ class CompareProfiles(CommandLine):
         command = ["compare", "--profiles", "a800", "--scenarios", scenario, "--set", "cluster.peak_tflops=600", "implementation=suite"]
         comparison = json.loads(self.succeed(*command, "--json", "-").stdout)
         self.assertEqual(comparison["clusters"]["a800-changed"]["peak_tflops"], {"value": 600, "source": "--set"})
-        self.write(changed(read_json(PROFILES / "a800.json"), name="mine", peak_tflops={"value": 600, "source": "written"}), "copy.json")
+        self.write_profile("copy.json", name="mine", peak_tflops=600)
         rows = self.results(changed(HARDWARE, cluster="copy.json", schedules=["1f1b-i", "stp"], implementation="suite"))
         for row, schedule in zip(rows, comparison["throughput"][0]["schedules"]):
             self.assertAlmostEqual(schedule["cells"][1]["throughput_samples_per_s"], row["throughput_samples_per_s"], places=9)
@@ -250,9 +250,7 @@ class CompareProfiles(CommandLine):
         self.refused([*command[:7], "cluster.peak_tflop=3"], "--set: cluster.peak_tflop: is not a known field", "peak_tflops")
 
     def test_an_all_reduce_that_has_no_effect_is_said(self):
-        profile = read_json(PROFILES / "h100.json")
-        profile["all_reduce_bus_gb_per_s"]["value"] *= 2
-        self.write(profile, "faster.json")
+        self.write_profile("faster.json", of="h100", all_reduce_bus_gb_per_s=734)  # twice its own
         bus = "cluster.all_reduce_bus_gb_per_s"
         for cluster, changes, said in (("h100", ["seq=4096"], None), ("faster.json", ["seq=4096"], 734), ("h100", [f"{bus}=370"], 370),
                                        ("h100", [f"{bus}=900", "cluster.all_reduce_measured=[]"], None)):
@@ -281,12 +279,8 @@ class CompareProfiles(CommandLine):
         comparison = json.loads(self.succeed(*command, "--json", "-").stdout)
         return comparison["answers"], comparison, self.run_stp(*command).stdout.splitlines()
 
-    def machine(self, name, of="a800", **fields):
-        self.write(changed(read_json(PROFILES / f"{of}.json"), name=name, **fields), f"{name}.json")
-        return f"{name}.json"
-
     def test_a_copy_is_exactly_as_fast(self):
-        (_, copy), _, screen = self.answers("a800", self.machine("copy"))
+        (_, copy), _, screen = self.answers("a800", self.write_profile("copy.json", name="copy"))
         self.assertEqual((copy["times"], copy["band"], copy["parts"]), (1, [1, 1], {}))
         self.assertEqual({end for one in copy["variations"] for end in one["factors"]}, {1})
         screen = [line for line in screen if line.startswith("copy") or "property" in line]
@@ -328,7 +322,7 @@ class CompareProfiles(CommandLine):
             (sum(needed) / 2, 1, "small: 1.00 times as fast as a800 (1.00 to 1.00; simulated, 1 configuration; 1 does not fit on small)"),
             (1, 0, "small: not compared with a800: no configuration fits on both"),
         ):
-            machine = self.machine("small", memory_gb={"value": gb, "source": "a test"})
+            machine = self.write_profile("small.json", name="small", memory_gb=gb)
             (first, small), comparison, screen = self.answers("a800", machine, parallel=None, configurations=configurations)
             self.assertEqual((first["configurations"], small["configurations"], small["too_small"]), (2, count, ["small"]))
             fits = [[schedule["cells"][1]["fits"] for schedule in line["schedules"]] for line in comparison["throughput"]]
@@ -348,11 +342,7 @@ class CompareProfiles(CommandLine):
                     self.assertEqual(cell["fits"], expected)
 
     def test_profiles_of_ones_own_other_scenarios_and_schedules(self):
-        profile = read_json(PROFILES / "h100.json")
-        profile.update(name="mine", gpus_per_node={"value": 4, "source": "here"})
-        profile["contention_compute"]["value"] = 0.95
-        profile["all_reduce_measured"] = []
-        self.write(profile, "mine.json")
+        self.write_profile("mine.json", of="h100", name="mine", gpus_per_node=4, contention_compute=0.95, all_reduce_measured=[])
         scenario = changed(HARDWARE, microbatches=None, configurations=[
             {"microbatches": [8, 16]}, {"microbatches": 8, "parallel": {"tp": 8, "pp": 2}}])
         done = self.run_stp("compare", "--profiles", "h100", "mine.json", "--scenarios", self.write(scenario), "--schedules", "1f1b-i", "stp",

@@ -4,20 +4,16 @@
 """
 
 import csv
-import fcntl
 import io
 import json
 import os
-import pty
 import re
 import shutil
-import struct
 import subprocess
 import sys
-import termios
 import unittest
 
-from command_line import changed, CommandLine, HARDWARE, main, ROOT, RUN, said_on, UNIT
+from command_line import changed, CommandLine, HARDWARE, main, ROOT, RUN, UNIT
 
 COLOUR = re.compile(r"\x1b\[\d+m")
 
@@ -176,13 +172,7 @@ class Terminal(CommandLine):
 
     def shown(self, columns, *arguments, **variables):
         """Standard output, which is a terminal of so many columns."""
-        ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-        environment = {"TERM": "xterm"} | variables
-        with subprocess.Popen([self.stp, *map(str, arguments)], cwd=self.folder, stdout=theirs, env=os.environ | environment) as process:
-            os.close(theirs)
-            text = said_on(ours)
-        self.assertEqual(process.returncode, 0)
+        text = self.said_on_terminal(*arguments, of="stdout", other=None, size=(50, columns), **{"TERM": "xterm"} | variables)
         return text.replace("\r\n", "\n")
 
     def test_a_table_is_no_wider_than_the_terminal_and_loses_nothing(self):

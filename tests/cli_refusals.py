@@ -196,9 +196,7 @@ class Rules(CommandLine):
         self.refused(["simulate", self.write(mine)], str(order), "B0.1")
 
     def test_tensor_parallelism(self):
-        profile = read_json(PROFILES / "a800.json")
-        profile["gpus_per_node"] = {"value": 2, "source": "a test"}
-        self.write(profile, "small.json")
+        self.write_profile("small.json", gpus_per_node=2)
         overlap, sequence = {"tp_overlap": "megatron"}, {"sequence_parallel": True}
         self.scenarios_refused(
             HARDWARE,

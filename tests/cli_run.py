@@ -12,7 +12,7 @@ import sys
 
 import jsonschema
 
-from command_line import changed, CommandLine, HARDWARE, main, PROFILES, read_json, ROOT, RUN, UNIT
+from command_line import changed, CommandLine, HARDWARE, main, read_json, ROOT, RUN, UNIT
 
 
 class Run(CommandLine):
@@ -286,9 +286,7 @@ class Run(CommandLine):
         self.assertIn("parity: 1 of 1", done.stdout)
 
     def test_a_prediction_changes_no_step(self):
-        profile = read_json(PROFILES / "a800.json")
-        profile["shared_processors"] = {"source": "a test's", "rates": [1, 0.9]}
-        self.write(profile, "cpu.json")
+        self.write_profile("cpu.json", shared_processors={"source": "a test's", "rates": [1, 0.9]})
         path = self.write(changed(RUN, schedules=["1f1b-i"], run={**RUN["run"], "type": "float32", "warmup": 0, "steps": 3}))
         run = ["run", path, "--backend", "cpu"]
         records = [self.json_of(*run), self.json_of(*run, "--predict", "cpu.json")]
@@ -345,15 +343,6 @@ class Replay(CommandLine):
             own, peer = rank // 2, 1 - rank // 2
             self.assertEqual(kinds, {(own, "compute"), (own, "block"), (own, "tp"), (own, "p2p"), (peer, "p2p")})
 
-    def cluster(self, **values):
-        """A profile of the suite's with other values."""
-        profile = read_json(PROFILES / "a800.json")
-        del profile["adapters_per_node"]  # one for each GPU
-        for key, value in values.items():
-            self.assertIn(key, profile)
-            profile[key] = {"value": value, "source": "a test"}
-        return self.write(profile, "cluster.json")
-
     def test_calls_take_the_times_of_the_links(self):
         """Checked exactly, by the error message of calls longer than the deadline."""
         tiny = read_json(ROOT / "models" / "tiny.json")
@@ -376,7 +365,8 @@ class Replay(CommandLine):
             scenario = changed(narrow, parallel=grid)
             if grid["pp"] == 1:
                 scenario["layers_per_chunk"] = [tiny["num_hidden_layers"]]
-            done = self.replay(rank, "--deadline", 50, scenario=scenario, cluster=self.cluster(**values))
+            cluster = self.write_profile("cluster.json", adapters_per_node=None, **values)  # one for each GPU
+            done = self.replay(rank, "--deadline", 50, scenario=scenario, cluster=cluster)
             self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
             found = re.search(rf"rank {rank}, .*{call}.* takes ([0-9.e+]+) s over its emulated link, more than the run's deadline of 50 s", done.stderr)
             self.assertIsNotNone(found, done.stderr)

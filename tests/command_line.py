@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import termios
 import unittest
 from pathlib import Path
 
@@ -155,15 +156,21 @@ class CommandLine(unittest.TestCase):
     def read(self, name):
         return read_json(self.folder / name)
 
-    def run_on_terminal(self, *arguments):
-        """Its exit code, standard output, and standard error, which is a terminal's."""
+    def said_on_terminal(self, *arguments, of="stderr", other=subprocess.DEVNULL, size=(0, 0), **variables):
+        """What the program, which ends with 0, writes to one of its outputs, a terminal of so many rows and columns."""
         terminal, of_stp = pty.openpty()
-        with tempfile.TemporaryFile() as out:
-            with subprocess.Popen([self.stp, *map(str, arguments)], cwd=self.folder, stdout=out, stderr=of_stp) as process:
-                os.close(of_stp)
-                text = said_on(terminal)
-            out.seek(0)
-            return process.returncode, out.read().decode(), text
+        termios.tcsetwinsize(terminal, size)
+        outputs = {"stdout": other, "stderr": other, of: of_stp}
+        with subprocess.Popen([self.stp, *map(str, arguments)], cwd=self.folder, env=os.environ | variables, **outputs) as process:
+            os.close(of_stp)
+            text = said_on(terminal)
+        self.assertEqual(process.returncode, 0, text)
+        return text
+
+    def write_profile(self, file, of="a800", **fields):
+        """A profile of the suite with other fields, or without those that are None; numbers get a source."""
+        sourced = {key: {"value": value, "source": "a test"} if isinstance(value, (int, float)) else value for key, value in fields.items()}
+        return self.write(changed(read_json(PROFILES / f"{of}.json"), **sourced), file)
 
     def write(self, content, name="s.json"):
         path = self.folder / name

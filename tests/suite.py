@@ -14,6 +14,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import jsonschema
+
 from command_line import benchmarks, changed, CommandLine, HARDWARE, main, PAIRS, read_json, ROOT, RUN, UNIT
 
 SUITE_TIMEOUT = 300  # seconds, on a machine that does other work, too
@@ -133,18 +135,10 @@ def closed(schema):
 
 
 class Schemas(CommandLine):
-    def setUp(self):
-        super().setUp()
-        try:
-            import jsonschema
-        except ImportError:
-            self.skipTest("python3-jsonschema is not installed")
-        self.jsonschema = jsonschema
-
     def validator(self, name):
         schema = read_json(ROOT / f"results/schema/{name}.schema.json")
-        self.jsonschema.Draft202012Validator.check_schema(schema)
-        return self.jsonschema.Draft202012Validator(closed(schema))
+        jsonschema.Draft202012Validator.check_schema(schema)
+        return jsonschema.Draft202012Validator(closed(schema))
 
     def check(self, validator, document, what):
         wrong = [f"{what}: {'/'.join(map(str, error.absolute_path))}: {error.message}" for error in validator.iter_errors(document)]
