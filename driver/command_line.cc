@@ -1,5 +1,7 @@
+// `stp`: the suite's one program. Exit codes: 0 success, 1 failure, 2 invalid input, 128 + n a signal.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <iterator>
 #include <stdexcept>
@@ -10,6 +12,7 @@
 #include "interrupt.h"
 #include "manual.h"
 #include "stp/backends/backends.h"
+#include "stp/base/allocator.h"
 #include "stp/base/json_input.h"
 #include "stp/version.h"
 
@@ -60,13 +63,7 @@ std::string problem_of(const CLI::App& app, const CLI::App& command, const Argum
   return problem;
 }
 
-}  // namespace
-
-int exit_code_of(const std::exception& error) {
-  if (const auto* signal = dynamic_cast<const Interrupted*>(&error)) return signal->exit_code();
-  return dynamic_cast<const InputError*>(&error) != nullptr ? 2 : 1;
-}
-
+// Runs the command in the arguments. Returns the exit code.
 int run_command_line(int argc, char** argv) {
   const Arguments words(argv, argv + argc);
   refuse_empty_arguments(words);
@@ -107,4 +104,23 @@ int run_command_line(int argc, char** argv) {
   return 0;
 }
 
+}  // namespace
+
+int exit_code_of(const std::exception& error) {
+  if (const auto* signal = dynamic_cast<const Interrupted*>(&error)) return signal->exit_code();
+  return dynamic_cast<const InputError*>(&error) != nullptr ? 2 : 1;
+}
+
 }  // namespace stp
+
+int main(int argc, char** argv) {
+  stp::keep_freed_memory();
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond a limit on file sizes then fails, and is reported
+  stp::end_at_interrupts();
+  try {
+    return stp::run_command_line(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "stp: %s\n", error.what());
+    return stp::exit_code_of(error);
+  }
+}

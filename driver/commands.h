@@ -17,8 +17,6 @@ namespace stp {
 
 using Arguments = std::vector<std::string>;  // the program's, its name first
 
-/// Runs the command in the arguments. Returns the exit code.
-int run_command_line(int argc, char** argv);
 /// The exit code of a program that ends with `error`.
 int exit_code_of(const std::exception& error);
 

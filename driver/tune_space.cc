@@ -8,6 +8,7 @@
 #include "choices.h"
 #include "read_experiment.h"
 #include "stp/base/data.h"
+#include "tuner.h"
 
 namespace stp {
 namespace {
@@ -399,6 +400,28 @@ void TuneSpace::read_plans(int global_batch) {
   if (plans.empty())
     throw InputError(file, "", "all configurations are refused: " + refused.begin()->first,
                      "leave an axis free");
+}
+
+std::string Tuned::name() const {
+  const Strategy& strategy = experiment.strategy;
+  std::string text = name_of(choice());
+  const auto add = [&](const char* what, int number, int usual) {
+    if (number != usual) text += std::string(" ") + what + std::to_string(number);
+  };
+  add("v", experiment.chunks, find_generator(choice().name).chunks);
+  add("tp", strategy.tp, 0);
+  add("cp", strategy.cp, 1);
+  add("pp", strategy.pp, 0);
+  add("dp", strategy.dp, 0);
+  add("mb", experiment.microbatch_size, 0);
+  if (strategy.sequence_parallel) text += " sp";
+  if (strategy.tp_overlap != TpOverlap::none)
+    text += std::string(" overlap-") + word_of(strategy.tp_overlap, kTpOverlaps);
+  if (strategy.recompute != Recompute{})
+    text += std::string(" recompute-") + word_of(strategy.recompute, kRecomputes);
+  if (strategy.offload > 0) text += shown(" offload-%g", strategy.offload);
+  if (experiment.split == LayerSplit::balanced) text += " balanced";
+  return text;
 }
 
 }  // namespace stp
