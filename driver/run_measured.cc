@@ -18,8 +18,6 @@
 #include "stp/reference/transformer.h"
 #include "stp/report/statistics.h"
 #include "stp/runtime/call_times.h"
-#include "stp/runtime/trainer.h"
-#include "stp/schedule/validate.h"
 #include "table.h"
 #include "training_checkpoints.h"
 
@@ -96,13 +94,10 @@ Training training_of(const Experiment& experiment, bool replay) {
 
 // Results of the pipeline ranks that ran here: times from the timeline, and the maximum of bytes over their
 // tensor- and data-parallel ranks.
-std::vector<RankResult> rank_results(const Experiment& experiment, const Program& program,
-                                     const Timeline& timeline, const std::vector<RankUse>& uses,
-                                     const RankGrid& grid, bool real_tensors) {
-  const std::vector<int> chunks = peak_activations(program.schedule, experiment.freed_at == FreedAt::I);
+std::vector<RankResult> results_of_uses(const std::vector<RankResult>& all, const std::vector<RankUse>& uses,
+                                        const RankGrid& grid, bool real_tensors) {
   std::vector<RankResult> ranks;
-  for (int rank = 0; rank < experiment.strategy.pp; ++rank) {
-    const RankTime& time = timeline.ranks[rank];
+  for (int rank = 0; rank < grid.pp; ++rank) {
     RankResult::Memory memory{};
     bool ran = false;
     for (const RankUse& use : uses) {
@@ -118,11 +113,7 @@ std::vector<RankResult> rank_results(const Experiment& experiment, const Program
       raise(memory.host, "host");
     }
     if (!ran) continue;
-    ranks.push_back({time.compute_s,
-                     time.pp_bubble_s,
-                     time.tp_bubble_s,
-                     chunks[rank] / experiment.strategy.parts_of_microbatch(),
-                     {}});
+    ranks.push_back(all[rank]);
     if (real_tensors) ranks.back().memory = memory;
   }
   return ranks;
@@ -169,13 +160,6 @@ class DisturbedSteps {
   std::optional<SpeedProbe> probe_;
   int count_ = 0;
 };
-
-std::optional<Prediction> predict(const ScheduleChoice& choice, const Experiment& experiment,
-                                  const HardwareProfile* profile, const std::string& file) {
-  if (profile == nullptr) return std::nullopt;
-  const StepPrediction step = predict_step(choice, experiment, *profile, file);
-  return Prediction{profile->name, step.step_s, step.oversubscribed};
-}
 
 BackendOptions backend_options(const DeviceOptions& options, const Training& training, const Program& program,
                                const std::vector<double>& seconds) {
@@ -307,7 +291,8 @@ class MeasuredTraining {
       : experiment_(experiment),
         run_(*experiment.run),
         options_(options),
-        predicted_(predict(choice, experiment, profile, file)),
+        predicted_(profile != nullptr ? std::optional(predict_step(choice, experiment, *profile, file))
+                                      : std::nullopt),
         training_(training_of(experiment, options.replay.has_value())),
         program_(program_that_fits(choice, experiment, file, options)),
         seconds_(options.emulates() ? emulated_seconds(experiment, program_) : std::vector<double>()),
@@ -377,8 +362,8 @@ class MeasuredTraining {
     result.schedule = program_.schedule.name;
     result.configuration = configuration_of(experiment_, program_);
     result.step_times_s = std::move(share_.step_times_s);
-    result.ranks =
-        rank_results(experiment_, program_, run.timeline, run.uses, training_.grid, !options_.emulates());
+    result.ranks = results_of_uses(rank_results(experiment_, program_, run.timeline), run.uses,
+                                   training_.grid, !options_.emulates());
     result.measured = std::move(measured_);
     return run;
   }

@@ -329,8 +329,8 @@ double bytes_of_run(const Program& program, const Experiment& experiment) {
   return bytes * strategy.tp * strategy.replicas();
 }
 
-StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& experiment,
-                            const HardwareProfile& profile, const std::string& file) {
+Prediction predict_step(const ScheduleChoice& choice, const Experiment& experiment,
+                        const HardwareProfile& profile, const std::string& file) {
   const Experiment::Run& run = *experiment.run;
   if (run.type != DType::f32)
     throw InputError(file, "run.type", "is " + to_string(run.type) + ", and predictions are of float32",
@@ -345,7 +345,7 @@ StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& expe
   const Timeline timeline =
       simulate(program, op_seconds(program, table),
                {profile.contention_compute, profile.contention_all_reduce}, {profile.shared.rates, replicas});
-  return {timeline.step_s,
+  return {profile.name, timeline.step_s,
           profile.shared.count() > 0 && replicas * experiment.strategy.pp > profile.shared.count()};
 }
 

@@ -33,18 +33,13 @@ Program program_for(const ScheduleChoice& choice, const Experiment& experiment, 
 /// The configuration of a result.
 Configuration configuration_of(const Experiment& experiment, const Program& program);
 
-/// A profile's prediction of one step of an experiment on devices.
-struct StepPrediction {
-  double step_s;
-  bool oversubscribed;  // more ranks than shared processors
-};
 /// Bytes that the tensors of all ranks of a run take at least at their peaks: parameters and their state, and
 /// what layers save for backwards.
 double bytes_of_run(const Program& program, const Experiment& experiment);
 
 /// Predicts a step in float32 by the suite's own kernels. `experiment` must have a `run`.
-StepPrediction predict_step(const ScheduleChoice& choice, const Experiment& experiment,
-                            const HardwareProfile& profile, const std::string& file);
+Prediction predict_step(const ScheduleChoice& choice, const Experiment& experiment,
+                        const HardwareProfile& profile, const std::string& file);
 
 /// The cost model's input for an experiment with hardware.
 Job job_of(const Experiment& experiment);
@@ -74,6 +69,10 @@ double step_bound_of(const Experiment& experiment, const Program& program, const
 /// A step of `program`, whose ops take `seconds`.
 Timeline timeline_of(const Program& program, const std::vector<double>& seconds,
                      const Contention& contention);
+
+/// What ranks did by `timeline`, without their memory.
+std::vector<RankResult> rank_results(const Experiment& experiment, const Program& program,
+                                     const Timeline& timeline);
 
 SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& experiment,
                            const std::string& file);

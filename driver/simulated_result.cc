@@ -10,25 +10,6 @@
 namespace stp {
 namespace {
 
-std::vector<RankResult> rank_results(const Experiment& experiment, const Program& program,
-                                     const Timeline& timeline) {
-  const Schedule& schedule = program.schedule;
-  const std::vector<int> chunks = peak_activations(schedule, experiment.freed_at == FreedAt::I);
-  std::vector<RankResult> ranks;
-  for (int rank = 0; rank < schedule.pp(); ++rank) {
-    const RankTime& time = timeline.ranks[rank];
-    ranks.push_back({time.compute_s,
-                     time.pp_bubble_s,
-                     time.tp_bubble_s,
-                     chunks[rank] / experiment.strategy.parts_of_microbatch(),
-                     {}});
-  }
-  if (!experiment.hardware) return ranks;
-  const std::vector<RankResult::Memory> memory = memory_by_rank(experiment, program);
-  for (int rank = 0; rank < schedule.pp(); ++rank) ranks[rank].memory = memory[rank];
-  return ranks;
-}
-
 Simulation simulated(Program program, const Experiment& experiment) {
   CostTable table = cost_table_of(experiment, program);
   std::vector<double> seconds = op_seconds(program, table);
@@ -50,6 +31,8 @@ Result result_of(const Experiment& experiment, const Simulation& simulation) {
   result.offload_ratio_bound = offload_ratio_bound(program, table, seconds);
   if (!experiment.hardware) return result;
   const auto& hardware = *experiment.hardware;
+  const std::vector<RankResult::Memory> memory = memory_by_rank(experiment, program);
+  for (size_t rank = 0; rank < memory.size(); ++rank) result.ranks[rank].memory = memory[rank];
   if (const auto needed = result.peak_total_gb()) {
     result.memory_margin_gb = hardware.profile.memory_bytes / 1e9 - *needed;
     result.fits = fit_of(hardware.profile, *result.memory_margin_gb);
@@ -67,6 +50,21 @@ Result result_of(const Experiment& experiment, const Simulation& simulation) {
 }
 
 }  // namespace
+
+std::vector<RankResult> rank_results(const Experiment& experiment, const Program& program,
+                                     const Timeline& timeline) {
+  const std::vector<int> chunks = peak_activations(program.schedule, experiment.freed_at == FreedAt::I);
+  std::vector<RankResult> ranks;
+  for (int rank = 0; rank < program.schedule.pp(); ++rank) {
+    const RankTime& time = timeline.ranks[rank];
+    ranks.push_back({time.compute_s,
+                     time.pp_bubble_s,
+                     time.tp_bubble_s,
+                     chunks[rank] / experiment.strategy.parts_of_microbatch(),
+                     {}});
+  }
+  return ranks;
+}
 
 SimulatedRun run_simulated(const ScheduleChoice& choice, const Experiment& experiment,
                            const std::string& file) {
