@@ -212,11 +212,7 @@ void search_command(const SearchOptions& options) {
   const SearchResult result = search_from(starts, limit, experiment, options);
   validate(result.schedule);
   if (options.out != "-") print_result(starts, result, limit, experiment);
-  const std::string text = json_text(to_json(result.schedule)) + "\n";
-  if (options.out == "-")
-    std::fputs(text.c_str(), stdout);
-  else
-    write_new_file(options.out, text);
+  write_text(options.out, [&] { return json_text(to_json(result.schedule)) + "\n"; });
   if (interrupted()) throw Interrupted("the best order so far is written");
 }
 

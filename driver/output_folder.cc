@@ -14,7 +14,6 @@
 #include <cstring>
 #include <ctime>
 #include <fstream>
-#include <functional>
 #include <iomanip>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -65,15 +64,6 @@ std::string csv_cell(const std::string& text) {
   std::ostringstream cell;
   cell << std::quoted(text, '"', '"');
   return cell.str();
-}
-
-// Returns false for standard output.
-bool write_text(const std::string& path, const std::function<std::string()>& text) {
-  if (path == "-")
-    std::fputs(text().c_str(), stdout);
-  else if (!path.empty())
-    write_new_file(path, text());
-  return path != "-";
 }
 
 void tell_leftovers(const fs::path& folder) {
@@ -176,6 +166,14 @@ void check_outputs(const std::vector<OutputFile>& files) {
       throw InputError(path, flag, "cannot be created", "check that its folder exists and may be written");
     tell_leftovers(folder);
   }
+}
+
+bool write_text(const std::string& path, const std::function<std::string()>& text) {
+  if (path == "-")
+    std::fputs(text().c_str(), stdout);
+  else if (!path.empty())
+    write_new_file(path, text());
+  return path != "-";
 }
 
 bool write_record(const std::string& path, const json& record) {

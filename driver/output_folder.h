@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -63,8 +64,9 @@ struct OutputFile {
 /// killed runs in the folders, and reports it.
 void check_outputs(const std::vector<OutputFile>& files);
 
-/// Writes the record to the file `path`, to standard output if it is "-", or nowhere if it is "". Returns
-/// false for "-": nothing else may then be printed there.
+/// Writes to the file `path`, to standard output if it is "-", or nowhere if it is "". Returns false for "-":
+/// nothing else may then be printed there.
+bool write_text(const std::string& path, const std::function<std::string()>& text);
 bool write_record(const std::string& path, const nlohmann::json& record);
 /// A row of a record with what tables show and a record has by rank alone, or not at all: the busiest rank's
 /// bubbles, tokens_per_s_per_gpu, peak_total_gb; of a simulated GPU, gpu_memory_gb and fits.

@@ -60,8 +60,6 @@ SpeedProbe::SpeedProbe(std::unique_ptr<Backend> backend, double rate)
   time_gemms(static_cast<int>(ranks_.size()));  // touches all pages
 }
 
-SpeedProbe::~SpeedProbe() = default;
-
 double SpeedProbe::time_gemms(int count) {
   std::vector<EventRef> starts, ends;
   for (int rank = 0; rank < count; ++rank) {

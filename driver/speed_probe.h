@@ -27,7 +27,6 @@ class SpeedProbe {
   /// `backend` has as many ranks as a run keeps processors busy. `rate`: the speed of each of them, relative
   /// to one alone.
   SpeedProbe(std::unique_ptr<Backend> backend, double rate);
-  ~SpeedProbe();
 
   /// Times a fixed GEMM on one rank and on all at once, within milliseconds. Returns whether all are as fast
   /// as expected from the fastest single rank so far.

@@ -19,6 +19,13 @@ namespace {
 
 using nlohmann::json;
 
+template <typename... Options>
+json trace_of(const Program& program, const Timeline& timeline, const Options&... options) {
+  std::ostringstream text;
+  write_chrome_trace(text, program, timeline, options...);
+  return json::parse(text.str());
+}
+
 // The paper's schedule at costs that leave bubbles of both kinds, and its trace.
 class ChromeTrace : public ::testing::Test {
  protected:
@@ -30,9 +37,7 @@ class ChromeTrace : public ::testing::Test {
                      {.optimizer = true});
     timeline_ =
         simulate(program_, op_seconds(program_, unit_cost_table(JsonInput(costs, "test"))), {0.8, 0.9});
-    std::ostringstream text;
-    write_chrome_trace(text, program_, timeline_);
-    events_ = json::parse(text.str()).at("traceEvents");
+    events_ = trace_of(program_, timeline_).at("traceEvents");
     for (const json& event : events_)
       if (event.at("ph") == "X") slices_.push_back(event);
   }
@@ -47,9 +52,7 @@ class ChromeTrace : public ::testing::Test {
 };
 
 TEST_F(ChromeTrace, OfTheEndsHasTheirBlocksAsTheyAreInTheWhole) {
-  std::ostringstream text;
-  write_chrome_trace(text, program_, timeline_, "", "s", 2);
-  const json whole = json::parse(text.str());
+  const json whole = trace_of(program_, timeline_, "", "s", 2);
   EXPECT_EQ(whole.at("otherData").at("left_out"), "microbatches 2 to 6");
   const auto of_ends = [](const json& slice) {
     const json& args = slice.at("args");
@@ -174,9 +177,7 @@ TEST(ChromeTraceText, EscapesNames) {
   Program program = lower(make_schedule(schedule_stp, {.pp = 1, .microbatches = 2}), {1, 1}, {});
   program.schedule.name = "a \"b\" \\ \n \xff";
   const Timeline timeline = simulate(program, std::vector<double>(program.ops.size(), 0.0));
-  std::ostringstream text;
-  write_chrome_trace(text, program, timeline, "c \"d\"", "unit times");
-  const json other = json::parse(text.str()).at("otherData");
+  const json other = trace_of(program, timeline, "c \"d\"", "unit times").at("otherData");
   EXPECT_EQ(other.at("schedule"), "a \"b\" \\ \n \xef\xbf\xbd");
   EXPECT_EQ(other.at("title"), "c \"d\"");
   EXPECT_EQ(other.at("time_unit"), "unit times");
@@ -193,11 +194,9 @@ std::pair<std::map<std::string, std::string>, int> waited_for(const Division& di
       {"by hand", Placement::loop(1, 1), 1, {{parse_block("F0.0"), parse_block("B0.0")}}}, {1}, lowering);
   const Timeline timeline =
       simulate(program, op_seconds(program, unit_cost_table(JsonInput(costs, "test"), division)));
-  std::ostringstream text;
-  write_chrome_trace(text, program, timeline);
   std::map<std::string, std::string> waited;
   int exchanges = 0;
-  const json trace = json::parse(text.str());
+  const json trace = trace_of(program, timeline);
   for (const json& event : trace.at("traceEvents")) {
     if (event.at("ph") != "X") continue;
     exchanges += event.at("cat") == "cp";

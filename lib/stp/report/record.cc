@@ -15,7 +15,6 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "stp/base/json_input.h"
 #include "stp/base/partial.h"
 #include "stp/report/statistics.h"
 #include "stp/version.h"
@@ -114,6 +113,17 @@ json rank_json(const RankResult& rank) {
           {"memory_bytes", or_null(rank.memory)}};
 }
 
+// The largest of all ranks; none where one does not know its memory.
+template <typename Bytes>
+std::optional<double> peak_gb(const std::vector<RankResult>& ranks, Bytes bytes_of) {
+  double peak = 0;
+  for (const RankResult& rank : ranks) {
+    if (!rank.memory) return std::nullopt;
+    peak = std::max(peak, bytes_of(*rank.memory));
+  }
+  return peak / 1e9;
+}
+
 // Further fields of a row of a run on devices.
 json measured_json(const Measured& measured, double step_time_s) {
   json row = {{"backend", measured.backend},
@@ -153,7 +163,7 @@ json system_description() {
 }
 
 std::string to_string(Evidence evidence) {
-  constexpr std::array kNames{"measured", "replayed", "emulated", "simulated", "published"};
+  constexpr std::array kNames{"measured", "replayed", "emulated", "simulated"};
   return kNames.at(static_cast<size_t>(evidence));
 }
 
@@ -194,12 +204,7 @@ int Result::peak_activation_chunks() const {
 }
 
 std::optional<double> Result::peak_memory_gb() const {
-  double peak = 0;
-  for (const RankResult& rank : ranks) {
-    if (!rank.memory) return std::nullopt;
-    peak = std::max(peak, rank.memory->activations);
-  }
-  return peak / 1e9;
+  return peak_gb(ranks, [](const RankResult::Memory& memory) { return memory.activations; });
 }
 
 std::string to_string(Fit fit) {
@@ -208,12 +213,7 @@ std::string to_string(Fit fit) {
 }
 
 std::optional<double> Result::peak_total_gb() const {
-  double peak = 0;
-  for (const RankResult& rank : ranks) {
-    if (!rank.memory) return std::nullopt;
-    peak = std::max(peak, rank.memory->on_device());
-  }
-  return peak / 1e9;
+  return peak_gb(ranks, [](const RankResult::Memory& memory) { return memory.on_device(); });
 }
 
 json to_json(const Result& result) {

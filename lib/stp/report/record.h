@@ -15,7 +15,7 @@
 namespace stp {
 
 /// How a number was obtained; a record has only one kind.
-enum class Evidence { measured, replayed, emulated, simulated, published };
+enum class Evidence { measured, replayed, emulated, simulated };
 std::string to_string(Evidence evidence);
 
 /// The configuration of one row. Unit-cost rows have no model, cluster or seq.
