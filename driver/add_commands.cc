@@ -1,14 +1,9 @@
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <climits>
 #include <cstdio>
-#include <iterator>
 #include <memory>
-#include <stdexcept>
 
 #include "add_commands.h"
-#include "commands.h"
-#include "interrupt.h"
 #include "manual.h"
 #include "stp/backends/backends.h"
 #include "stp/base/json_input.h"

@@ -1,8 +1,6 @@
 #include "profile_simulation.h"
 
-#include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -22,7 +20,6 @@
 #include "stp/cluster/profile_part.h"
 #include "stp/report/compare.h"
 #include "stp/report/machine_figures.h"
-#include "stp/schedule/generator.h"
 
 namespace stp {
 namespace {

@@ -9,7 +9,6 @@
 #include "choices.h"
 #include "read_experiment.h"
 #include "stp/base/data.h"
-#include "stp/base/json_input.h"
 #include "stp/schedule/share_vocabulary.h"
 
 namespace stp {

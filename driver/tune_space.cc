@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <regex>
-#include <set>
 
 #include "baselines/registry.h"
 #include "choices.h"

@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <vector>
 
 #include "stp/base/json_input.h"
 

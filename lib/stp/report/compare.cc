@@ -5,13 +5,10 @@
 #include <cmath>
 #include <filesystem>
 #include <initializer_list>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
 #include <vector>
-
-#include "stp/base/json_input.h"
 
 namespace stp {
 namespace {
