@@ -3,7 +3,6 @@
     cli_options.py STP_BINARY [unittest arguments]
 """
 
-import json
 import re
 
 from command_line import changed, CommandLine, HARDWARE, main, read_json, ROOT, RUN, UNIT

@@ -158,13 +158,8 @@ class Run(CommandLine):
         replay = self.write(changed(vision, run=changed(RUN["run"], parity=False)), "replay.json")
         self.succeed("run", replay, "--backend", "cpu", "--replay-rank", "0", "--replay-cluster", "a800")
         for change, words in (
-            ({"vision_tokens": None}, ["vision_tokens", "is missing"]),
             ({"vision_tokens": 44}, ["vision_tokens", "44 do not make whole tokens among the 10 of seq"]),
-            ({"model": "tiny"}, ["vision_tokens", "tiny has no vision encoder"]),
-            ({"sequence_parallel": True}, ["sequence_parallel", "is not built", "leave it out"]),
-            ({"recompute": "mlp"}, ["recompute", "is not built"]),
             ({"offload": {"ratio": 1}}, ["offload", "is not built"]),
-            ({"parallel": {"pp": 2, "tp": 1, "cp": 5}}, ["parallel.cp", "is not built"]),
             ({"parallel": {"pp": 1, "tp": 1}, "schedules": ["1f1b"]}, ["layers_per_chunk", "a virtual stage of its own"]),
         ):
             with self.subTest(change=change):
