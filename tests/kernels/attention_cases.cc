@@ -25,10 +25,10 @@ KERNEL_CASE(BiasAndRope) {
     for (const double theta : {1e4, 1e6}) {
       expect_exact({in(1, shape.qkv_columns()), in_out(shape.tokens(), shape.qkv_columns())},
                    [&](const On& on) {
-                     on.kernels.issue(on.stream, kernel::BiasRopeForward{shape, theta, on.t[0], on.t[1]});
+                     on.issue(kernel::BiasRopeForward{shape, theta, on.t[0], on.t[1]});
                    });
       expect_exact({in_out(shape.tokens(), shape.qkv_columns())}, [&](const On& on) {
-        on.kernels.issue(on.stream, kernel::RopeBackward{shape, theta, on.t[0]});
+        on.issue(kernel::RopeBackward{shape, theta, on.t[0]});
       });
     }
 }
@@ -115,19 +115,16 @@ void KernelCases::expect_attention(const std::vector<AttentionShape>& shapes, At
     const auto forward = expect_exact(
         {qkv, out(shape.tokens(), shape.q_columns()), out(shape.tokens(), shape.q_heads, Kind::statistics)},
         [&](const On& on) {
-          on.kernels.issue(on.stream, kernel::AttentionForward{shape, on.t[0], on.t[1], on.t[2]});
+          on.issue(kernel::AttentionForward{shape, on.t[0], on.t[1], on.t[2]});
         },
         kAttention, attention);
-    Operand result{shape.tokens(), shape.q_columns(), Kind::x, Role::in, forward[1]};
-    Operand log_sum_exp{shape.tokens(), shape.q_heads, Kind::statistics, Role::in, forward[2]};
-    for (Operand* operand : {&result, &log_sum_exp})
-      for (double& value : operand->values) value = rounded(value, operand->kind);
+    const Operand result = kept(shape.tokens(), shape.q_columns(), forward[1]),
+                  log_sum_exp = kept(shape.tokens(), shape.q_heads, forward[2], Kind::statistics);
     expect_exact(
         {qkv, result, log_sum_exp, in(shape.tokens(), shape.q_columns()),
          out(shape.tokens(), shape.qkv_columns())},
         [&](const On& on) {
-          on.kernels.issue(on.stream,
-                           kernel::AttentionBackward{shape, on.t[0], on.t[1], on.t[2], on.t[3], on.t[4]});
+          on.issue(kernel::AttentionBackward{shape, on.t[0], on.t[1], on.t[2], on.t[3], on.t[4]});
         },
         kAttention, attention);
     if (HasFailure()) return;
@@ -144,20 +141,17 @@ void KernelCases::expect_ring_step(const AttentionShape& shape, const AttentionB
       {qkv, kv, in_out(shape.tokens(), shape.q_columns()),
        in_out(shape.tokens(), shape.q_heads, Kind::statistics)},
       [&](const On& on) {
-        on.kernels.issue(on.stream,
-                         kernel::AttentionMergeForward{shape, block, on.t[0], on.t[1], on.t[2], on.t[3]});
+        on.issue(kernel::AttentionMergeForward{shape, block, on.t[0], on.t[1], on.t[2], on.t[3]});
       },
       kAttention, attention);
-  Operand result{shape.tokens(), shape.q_columns(), Kind::x, Role::in, forward[2]};
-  Operand log_sum_exp{shape.tokens(), shape.q_heads, Kind::statistics, Role::in, forward[3]};
-  for (Operand* operand : {&result, &log_sum_exp})
-    for (double& value : operand->values) value = rounded(value, operand->kind);
+  const Operand result = kept(shape.tokens(), shape.q_columns(), forward[2]),
+                log_sum_exp = kept(shape.tokens(), shape.q_heads, forward[3], Kind::statistics);
   expect_exact(
       {qkv, kv, result, log_sum_exp, in(shape.tokens(), shape.q_columns()),
        in_out(shape.tokens(), shape.qkv_columns()), out(shape.tokens(), 2 * shape.kv_columns())},
       [&](const On& on) {
-        on.kernels.issue(on.stream, kernel::AttentionMergeBackward{shape, block, on.t[0], on.t[1], on.t[2],
-                                                                   on.t[3], on.t[4], on.t[5], on.t[6]});
+        on.issue(kernel::AttentionMergeBackward{shape, block, on.t[0], on.t[1], on.t[2], on.t[3], on.t[4],
+                                                on.t[5], on.t[6]});
       },
       kAttention, attention);
 }

@@ -4,69 +4,36 @@
 #include <span>
 
 #include "stp/cpu/cpu_backend.h"
-#include "stp/device/bfloat16.h"
+#include "support/rounded.h"
 
 namespace stp::kernel_cases {
 namespace {
 
-// Elements of a type from and to bytes.
-template <typename Element>
-std::vector<std::byte> as_elements(const Values& values) {
-  std::vector<Element> elements;
-  for (const double value : values) elements.push_back(Element(static_cast<Wide<Element>>(value)));
-  const auto bytes = std::as_bytes(std::span(elements));
-  return {bytes.begin(), bytes.end()};
-}
-std::vector<std::byte> to_bytes(const Values& values, DType type) {
-  switch (type) {
-    case DType::f32:
-      return as_elements<float>(values);
-    case DType::f64:
-      return as_elements<double>(values);
-    case DType::bf16:
-      return as_elements<Bfloat16>(values);
-    case DType::i32:
-      return as_elements<int32_t>(values);
-  }
-  return {};
-}
-
-template <typename Element>
-Values download(Device& device, Stream& stream, const Tensor& tensor) {
-  std::vector<Element> elements(tensor.elements());
-  device.download(stream, tensor, std::as_writable_bytes(std::span(elements)));
-  return Values(elements.begin(), elements.end());
-}
 Values get(Device& device, Stream& stream, const Tensor& tensor) {
-  switch (tensor.type) {
-    case DType::f32:
-      return download<float>(device, stream, tensor);
-    case DType::f64:
-      return download<double>(device, stream, tensor);
-    case DType::bf16:
-      return download<Bfloat16>(device, stream, tensor);
-    case DType::i32:
-      return download<int32_t>(device, stream, tensor);
-  }
-  return {};
+  if (tensor.type != DType::i32) return download_doubles(device, stream, tensor);
+  const auto indices = download<int32_t>(device, stream, tensor);
+  return {indices.begin(), indices.end()};
+}
+void put(Device& device, Stream& stream, const Tensor& tensor, const Values& values) {
+  if (tensor.type != DType::i32) return upload_doubles(device, stream, tensor, values);
+  const std::vector<int32_t> indices(values.begin(), values.end());
+  device.upload(stream, tensor, std::as_bytes(std::span(indices)));
 }
 
 // The operands' values after `call`.
 template <typename TypeOf>
-std::vector<Values> results(Device& device, Kernels& kernels, bool exact,
-                            const std::vector<Operand>& operands, TypeOf type_of, const Call& call) {
+std::vector<Values> results(Device& device, Kernels& kernels, const std::vector<Operand>& operands,
+                            TypeOf type_of, const Call& call) {
   const std::unique_ptr<Stream> stream = device.make_stream("compute", StreamPriority::compute);
   Tensors tensors;
   for (const Operand& operand : operands) {
     tensors.push_back(
         device.allocate(*stream, MemoryKind::working, type_of(operand.kind), operand.rows, operand.columns));
     if (operand.role == Role::out || tensors.back().elements() == 0) continue;
-    const Values values =
-        operand.values.size() == 1 ? Values(tensors.back().elements(), operand.values[0]) : operand.values;
-    EXPECT_EQ(std::ssize(values), tensors.back().elements());
-    device.upload(*stream, tensors.back(), to_bytes(values, tensors.back().type));
+    EXPECT_EQ(std::ssize(operand.values), tensors.back().elements());
+    put(device, *stream, tensors.back(), operand.values);
   }
-  call({kernels, *stream, tensors, exact});
+  call({kernels, *stream, tensors});
   std::vector<Values> after;
   for (Tensor& tensor : tensors) {
     after.push_back(tensor.elements() == 0 ? Values{} : get(device, *stream, tensor));
@@ -114,14 +81,7 @@ DType KernelCases::type_of(Kind kind) const {
 }
 
 double KernelCases::rounded(double value, Kind kind) const {
-  switch (type_of(kind)) {
-    case DType::bf16:
-      return Bfloat16(static_cast<float>(value));
-    case DType::f32:
-      return static_cast<float>(value);
-    default:
-      return value;
-  }
+  return testing_support::rounded(value, type_of(kind));
 }
 
 Values KernelCases::random(int64_t count, Kind kind, double scale) {
@@ -135,12 +95,12 @@ std::vector<Values> KernelCases::expect_exact(const std::vector<Operand>& operan
                                               const Rounded& bf16, Attention attention) {
   const auto exact_type = [](Kind kind) { return kind == Kind::index ? DType::i32 : DType::f64; };
   std::vector<Values> exact =
-      results(reference_->device(0), reference_->device(0).kernels(), true, operands, exact_type, call);
+      results(reference_->device(0), reference_->device(0).kernels(), operands, exact_type, call);
   for (int order = 0; order < machine_->orders(); ++order) {
     machine_->choose_order(order);
     const std::vector<Values> found = results(
-        machine_->device(), machine_->kernels(attention), false, operands,
-        [&](Kind kind) { return type_of(kind); }, call);
+        machine_->device(), machine_->kernels(attention), operands, [&](Kind kind) { return type_of(kind); },
+        call);
     for (size_t i = 0; i < operands.size(); ++i) {
       const Operand& operand = operands[i];
       SCOPED_TRACE("operand " + std::to_string(i) + ", " + std::to_string(operand.rows) + " x " +

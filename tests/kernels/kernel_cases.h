@@ -9,6 +9,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "stp/device/backend.h"
@@ -44,16 +45,20 @@ struct Operand {
   int64_t rows, columns;
   Kind kind = Kind::x;
   Role role = Role::in;
-  Values values = {};  // of `in` and `in_out`; a single one is repeated
+  Values values = {};  // of `in` and `in_out`
 };
 
 using Tensors = std::vector<Tensor>;
-/// Calls kernels on tensors that are in the order of the operands. `exact` where these are the reference's.
+/// Calls kernels on tensors that are in the order of the operands.
 struct On {
   Kernels& kernels;
   Stream& stream;
   const Tensors& t;
-  bool exact;
+
+  template <typename Kernel>
+  void issue(const Kernel& kernel) const {
+    kernels.issue(stream, kernel);
+  }
 };
 using Call = std::function<void(const On&)>;
 
@@ -88,6 +93,11 @@ class KernelCases : public testing::TestWithParam<DType> {
   }
   Operand in_out(int64_t rows, int64_t columns, Kind kind = Kind::x) {
     return {rows, columns, kind, Role::in_out, random(rows * columns, kind)};
+  }
+  /// An input of exact values, as a tensor of the kind can hold them.
+  Operand kept(int64_t rows, int64_t columns, Values values, Kind kind = Kind::x) const {
+    for (double& value : values) value = rounded(value, kind);
+    return {rows, columns, kind, Role::in, std::move(values)};
   }
   static Operand out(int64_t rows, int64_t columns, Kind kind = Kind::x) {
     return {rows, columns, kind, Role::out};

@@ -5,19 +5,16 @@
 #include <stdexcept>
 
 #include "kernels/kernel_cases.h"
+#include "support/refusal.h"
 
 namespace stp::kernel_cases {
 namespace {
 
 template <typename Kernel>
 void expect_refused(Kernels& kernels, Stream& stream, const Kernel& kernel, const std::string& reason) {
-  try {
-    kernels.issue(stream, kernel);
-    ADD_FAILURE() << kernel.name << " accepted: " << reason;
-  } catch (const std::logic_error& error) {
-    EXPECT_THAT(error.what(), testing::StartsWith(kernel.name + std::string(": ")));
-    EXPECT_THAT(error.what(), testing::HasSubstr(reason));
-  }
+  EXPECT_THAT(
+      error_of<std::logic_error>([&] { kernels.issue(stream, kernel); }),
+      testing::AllOf(testing::StartsWith(kernel.name + std::string(": ")), testing::HasSubstr(reason)));
 }
 
 KERNEL_CASE(WhatDoesNotFitIsRefused) {

@@ -22,11 +22,10 @@ std::vector<Size> sizes(bool large) {
 KERNEL_CASE(RmsNormForward) {
   for (const auto& [rows, columns] : sizes(machine_->large()))
     for (const double epsilon : {1e-6, 0.5})
-      expect_exact(
-          {in(rows, columns), in(1, columns), out(rows, columns), out(rows, 1, Kind::statistics)},
-          [&](const On& on) {
-            on.kernels.issue(on.stream, kernel::RmsNormForward{on.t[0], on.t[1], epsilon, on.t[2], on.t[3]});
-          });
+      expect_exact({in(rows, columns), in(1, columns), out(rows, columns), out(rows, 1, Kind::statistics)},
+                   [&](const On& on) {
+                     on.issue(kernel::RmsNormForward{on.t[0], on.t[1], epsilon, on.t[2], on.t[3]});
+                   });
 }
 
 KERNEL_CASE(RmsNormBackward) {
@@ -46,18 +45,16 @@ KERNEL_CASE(RmsNormBackward) {
       expect_exact({in(rows, columns), in(rows, columns), in(1, columns), rstd, in(rows, columns),
                     out(rows, columns), in_out(1, columns, Kind::statistics)},
                    [&](const On& on) {
-                     on.kernels.issue(
-                         on.stream, kernel::RmsNormBackward{on.t[0], on.t[1], on.t[2], on.t[3], 0.5,
-                                                            residual ? on.t[4] : Tensor{}, on.t[5], on.t[6]});
+                     on.issue(kernel::RmsNormBackward{on.t[0], on.t[1], on.t[2], on.t[3], 0.5,
+                                                      residual ? on.t[4] : Tensor{}, on.t[5], on.t[6]});
                    });
     if (columns > 5000) continue;
-    expect_exact({in_out(rows, columns), in(rows, columns), in(1, columns), rstd,
-                  in_out(1, columns, Kind::statistics)},
-                 [&](const On& on) {  // in place
-                   on.kernels.issue(
-                       on.stream,
-                       kernel::RmsNormBackward{on.t[0], on.t[1], on.t[2], on.t[3], 1, {}, on.t[0], on.t[4]});
-                 });
+    expect_exact(
+        {in_out(rows, columns), in(rows, columns), in(1, columns), rstd,
+         in_out(1, columns, Kind::statistics)},
+        [&](const On& on) {  // in place
+          on.issue(kernel::RmsNormBackward{on.t[0], on.t[1], on.t[2], on.t[3], 1, {}, on.t[0], on.t[4]});
+        });
   }
 }
 
@@ -68,21 +65,18 @@ KERNEL_CASE(LayerNorm) {
           expect_exact({in(rows, columns), in(1, columns), in(1, columns), out(rows, columns),
                         out(rows, 2, Kind::statistics)},
                        [&](const On& on) {
-                         on.kernels.issue(on.stream, kernel::LayerNormForward{on.t[0], on.t[1],
-                                                                              with_bias ? on.t[2] : Tensor{},
-                                                                              0.5, on.t[3], on.t[4]});
+                         on.issue(kernel::LayerNormForward{on.t[0], on.t[1], with_bias ? on.t[2] : Tensor{},
+                                                           0.5, on.t[3], on.t[4]});
                        });
-      Operand statistics{rows, 2, Kind::statistics, Role::in, forward[4]};
-      for (double& value : statistics.values) value = rounded(value, Kind::statistics);
+      const Operand statistics = kept(rows, 2, forward[4], Kind::statistics);
       const Operand x{rows, columns, Kind::x, Role::in, forward[0]};
       for (const bool residual : {false, true})
         expect_exact({in_out(rows, columns), x, in(1, columns), statistics, in(rows, columns),
                       in_out(1, columns, Kind::statistics), in_out(1, columns, Kind::statistics)},
                      [&](const On& on) {  // in place
-                       on.kernels.issue(on.stream,
-                                        kernel::LayerNormBackward{on.t[0], on.t[1], on.t[2], on.t[3], 0.5,
-                                                                  residual ? on.t[4] : Tensor{}, on.t[0],
-                                                                  on.t[5], with_bias ? on.t[6] : Tensor{}});
+                       on.issue(kernel::LayerNormBackward{on.t[0], on.t[1], on.t[2], on.t[3], 0.5,
+                                                          residual ? on.t[4] : Tensor{}, on.t[0], on.t[5],
+                                                          with_bias ? on.t[6] : Tensor{}});
                      });
     }
 }
@@ -90,7 +84,7 @@ KERNEL_CASE(LayerNorm) {
 KERNEL_CASE(AddBias) {
   for (const auto& [rows, columns] : sizes(machine_->large()))
     expect_exact({in(1, columns), in_out(rows, columns)}, [&](const On& on) {
-      on.kernels.issue(on.stream, kernel::AddBias{0.25, on.t[0], on.t[1]});
+      on.issue(kernel::AddBias{0.25, on.t[0], on.t[1]});
     });
 }
 
@@ -104,10 +98,10 @@ KERNEL_CASE(Activations) {
         x.values[1] = -120;
       }
       expect_exact({x, out(rows, columns)}, [&](const On& on) {
-        on.kernels.issue(on.stream, kernel::ActivationForward{function, on.t[0], on.t[1]});
+        on.issue(kernel::ActivationForward{function, on.t[0], on.t[1]});
       });
       expect_exact({x, in(rows, columns), out(rows, columns)}, [&](const On& on) {
-        on.kernels.issue(on.stream, kernel::ActivationBackward{function, on.t[0], on.t[1], on.t[2]});
+        on.issue(kernel::ActivationBackward{function, on.t[0], on.t[1], on.t[2]});
       });
     }
 }
@@ -117,7 +111,7 @@ KERNEL_CASE(AddColumnSums) {
   all.push_back({33000, 9});  // more rows than all shares have, were they of the least size
   for (const auto& [rows, columns] : all)
     expect_exact({in(rows, columns), in_out(1, columns, Kind::statistics)}, [&](const On& on) {
-      on.kernels.issue(on.stream, kernel::AddColumnSums{on.t[0], on.t[1]});
+      on.issue(kernel::AddColumnSums{on.t[0], on.t[1]});
     });
 }
 
@@ -129,10 +123,10 @@ KERNEL_CASE(SwiGlu) {
       gate_up.values[2 * columns] = -120;
     }
     expect_exact({gate_up, out(rows, columns)}, [&](const On& on) {
-      on.kernels.issue(on.stream, kernel::SwigluForward{on.t[0], on.t[1]});
+      on.issue(kernel::SwigluForward{on.t[0], on.t[1]});
     });
     expect_exact({gate_up, in(rows, columns), out(rows, 2 * columns)}, [&](const On& on) {
-      on.kernels.issue(on.stream, kernel::SwigluBackward{on.t[0], on.t[1], on.t[2]});
+      on.issue(kernel::SwigluBackward{on.t[0], on.t[1], on.t[2]});
     });
   }
 }
@@ -148,11 +142,11 @@ KERNEL_CASE(Embedding) {
       for (int64_t i = 0; i < rows; ++i) tokens.values[i] = static_cast<double>(i * i % 37 + i % 3);
       const auto start = first;
       expect_exact({tokens, in(entries, columns), out(rows, columns)}, [&](const On& on) {
-        on.kernels.issue(on.stream, kernel::EmbeddingForward{on.t[0], on.t[1], start, on.t[2]});
+        on.issue(kernel::EmbeddingForward{on.t[0], on.t[1], start, on.t[2]});
       });
       expect_exact({tokens, in(rows, columns), in_out(entries, columns, Kind::statistics)},
                    [&](const On& on) {
-                     on.kernels.issue(on.stream, kernel::EmbeddingBackward{on.t[0], on.t[1], start, on.t[2]});
+                     on.issue(kernel::EmbeddingBackward{on.t[0], on.t[1], start, on.t[2]});
                    });
     }
 }
@@ -178,12 +172,12 @@ KERNEL_CASE(CrossEntropy) {
         logits.values[columns + i] =
             rounded(80.0 * static_cast<double>(i) / static_cast<double>(columns) - 40);
     const auto sums_of = [&](const Operand& of) {
-      return expect_exact({of, targets, out(rows, 1, Kind::statistics), out(rows, 1, Kind::statistics),
-                           out(rows, 2, Kind::statistics)},
-                          [&](const On& on) {
-                            on.kernels.issue(on.stream, kernel::ExponentialSums{on.t[0], on.t[1], first,
-                                                                                on.t[2], on.t[3], on.t[4]});
-                          });
+      return expect_exact(
+          {of, targets, out(rows, 1, Kind::statistics), out(rows, 1, Kind::statistics),
+           out(rows, 2, Kind::statistics)},
+          [&](const On& on) {
+            on.issue(kernel::ExponentialSums{on.t[0], on.t[1], first, on.t[2], on.t[3], on.t[4]});
+          });
     };
     if (rows > 3) {  // a row in which threads meet nothing but −infinity
       Operand masked = logits;
@@ -202,16 +196,15 @@ KERNEL_CASE(CrossEntropy) {
     expect_exact(
         {own, shift, all_sums, in_place, in_out(rows, 2, Kind::statistics)},
         [&](const On& on) {
-          on.kernels.issue(on.stream, kernel::RescaleRows{on.t[0], on.t[1], on.t[2], 0.25, on.t[3], columns});
-          on.kernels.issue(on.stream, kernel::RescaleRows{on.t[0], on.t[1], {}, 1, on.t[4], 1});
+          on.issue(kernel::RescaleRows{on.t[0], on.t[1], on.t[2], 0.25, on.t[3], columns});
+          on.issue(kernel::RescaleRows{on.t[0], on.t[1], {}, 1, on.t[4], 1});
         },
         rounding);
     expect_exact({own, in_place}, [&](const On& on) {
-      on.kernels.issue(on.stream, kernel::CrossEntropy{on.t[0], {}, {}, 0, 0.5, on.t[1], {}});
+      on.issue(kernel::CrossEntropy{on.t[0], {}, {}, 0, 0.5, on.t[1], {}});
     });
     expect_exact({shift, all_sums, targets, in_place, in_out(1, 1, Kind::statistics)}, [&](const On& on) {
-      on.kernels.issue(on.stream,
-                       kernel::CrossEntropy{on.t[0], on.t[1], on.t[2], first, 0.25, on.t[3], on.t[4]});
+      on.issue(kernel::CrossEntropy{on.t[0], on.t[1], on.t[2], first, 0.25, on.t[3], on.t[4]});
     });
   }
 }

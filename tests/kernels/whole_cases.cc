@@ -18,14 +18,14 @@ std::vector<int64_t> counts(bool large) {
 KERNEL_CASE(WholeTensors) {
   for (const int64_t count : counts(machine_->large())) {
     expect_exact({out(count, 1), out(1, count, Kind::statistics), out(1, 1, Kind::total)}, [&](const On& on) {
-      on.kernels.issue(on.stream, kernel::Fill{on.t[0], -0.375});
-      on.kernels.issue(on.stream, kernel::Fill{on.t[1], 1.5});
-      on.kernels.issue(on.stream, kernel::Fill{on.t[2], 1.0 / 3});
+      on.issue(kernel::Fill{on.t[0], -0.375});
+      on.issue(kernel::Fill{on.t[1], 1.5});
+      on.issue(kernel::Fill{on.t[2], 1.0 / 3});
     });
     expect_exact({in(count, 1), out(count, 1), out(count, 1), in_out(count, 1)}, [&](const On& on) {
-      on.kernels.issue(on.stream, kernel::Copy{on.t[0], on.t[1]});
-      on.kernels.issue(on.stream, kernel::Scale{-0.3, on.t[0], on.t[2]});
-      on.kernels.issue(on.stream, kernel::Scale{0.7, on.t[3], on.t[3]});
+      on.issue(kernel::Copy{on.t[0], on.t[1]});
+      on.issue(kernel::Scale{-0.3, on.t[0], on.t[2]});
+      on.issue(kernel::Scale{0.7, on.t[3], on.t[3]});
     });
   }
 }
@@ -35,12 +35,10 @@ KERNEL_CASE(RowsAreAdded) {
   for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 1}, {3, 8}, {5, 33}, {40, 1000}, {0, 8}})
     for (const int64_t first : {0, 1, 7})
       expect_exact({in(rows, columns), in_out(first + rows + 2, columns)}, [&](const On& on) {
-        on.kernels.issue(on.stream, kernel::AddRows{on.t[0], first, on.t[1]});
+        on.issue(kernel::AddRows{on.t[0], first, on.t[1]});
       });
   Operand number{1, 1, Kind::total, Role::in, {1.0 / 3}}, sum{1, 1, Kind::total, Role::in_out, {1e9}};
-  expect_exact({number, sum}, [&](const On& on) {
-    on.kernels.issue(on.stream, kernel::AddRows{on.t[0], 0, on.t[1]});
-  });
+  expect_exact({number, sum}, [&](const On& on) { on.issue(kernel::AddRows{on.t[0], 0, on.t[1]}); });
 }
 
 // Any columns of any matrix to any of another, whose others stay.
@@ -55,13 +53,13 @@ KERNEL_CASE(ColumnsAreCopied) {
                         {0, 4, 0, 4, 0, 4},
                         {3, 4, 4, 4, 0, 0}})
     expect_exact({in(c.rows, c.from_columns), in_out(c.rows, c.to_columns)}, [&](const On& on) {
-      on.kernels.issue(on.stream, kernel::CopyColumns{on.t[0], c.from, on.t[1], c.to, c.count});
+      on.issue(kernel::CopyColumns{on.t[0], c.from, on.t[1], c.to, c.count});
     });
 }
 
 KERNEL_CASE(WhatIsFiniteGoesOn) {
   const auto check = [](const On& on) {
-    for (const Tensor& tensor : on.t) on.kernels.issue(on.stream, kernel::CheckFinite{tensor, "it"});
+    for (const Tensor& tensor : on.t) on.issue(kernel::CheckFinite{tensor, "it"});
   };
   for (const int64_t count : counts(machine_->large()))
     expect_exact({in(count, 1), in(1, 1, Kind::total)}, check);
@@ -99,7 +97,7 @@ KERNEL_CASE(Gemm) {
             Operand c = in_out(m, n, result);
             if (beta == 0) c.role = Role::out;
             expect_exact({ta ? in(k, m) : in(m, k), tb ? in(n, k) : in(k, n), c}, [&](const On& on) {
-              on.kernels.issue(on.stream, kernel::Gemm{ta, tb, 0.75, on.t[0], on.t[1], beta, on.t[2]});
+              on.issue(kernel::Gemm{ta, tb, 0.75, on.t[0], on.t[1], beta, on.t[2]});
             });
           }
 }
@@ -107,7 +105,7 @@ KERNEL_CASE(Gemm) {
 KERNEL_CASE(SumsOfSquaresAreAdded) {
   for (const int64_t count : counts(machine_->large()))
     expect_exact({in(count, 1), in_out(1, 1, Kind::total)}, [&](const On& on) {
-      on.kernels.issue(on.stream, kernel::AddSumOfSquares{0.25, on.t[0], on.t[1]});
+      on.issue(kernel::AddSumOfSquares{0.25, on.t[0], on.t[1]});
     });
 }
 
@@ -128,11 +126,9 @@ KERNEL_CASE(AdamW) {
                       in_out(count, 1, Kind::statistics), out(count, 1)},
                      [&](const On& on) {
                        const bool one = on.t[4].type == on.t[5].type;  // the weight is its master
-                       on.kernels.issue(
-                           on.stream,
-                           kernel::AdamW{options, max_norm, max_norm > 0 ? on.t[0] : Tensor{}, on.t[1],
-                                         on.t[2], on.t[3], on.t[4], one ? on.t[4] : on.t[5]});
-                       if (one) on.kernels.issue(on.stream, kernel::Copy{on.t[4], on.t[5]});
+                       on.issue(kernel::AdamW{options, max_norm, max_norm > 0 ? on.t[0] : Tensor{}, on.t[1],
+                                              on.t[2], on.t[3], on.t[4], one ? on.t[4] : on.t[5]});
+                       if (one) on.issue(kernel::Copy{on.t[4], on.t[5]});
                      });
       }
 }

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <memory>
 #include <random>
 #include <span>
@@ -11,46 +12,45 @@
 #include <vector>
 
 #include "stp/cpu/cpu_backend.h"
-#include "stp/device/bfloat16.h"
 #include "stp/device/kernels.h"
+#include "support/rounded.h"
 
 namespace stp::cpu {
 
 using Values = std::vector<double>;
+using testing_support::rounded;
 
-// T is the type of activations and weights: X in stp/device/kernels.h. S follows from it.
-template <typename T>
-class KernelFixture : public testing::Test {
+// The parameter is the type of activations and weights: X in stp/device/kernels.h.
+class KernelFixture : public testing::TestWithParam<DType> {
  protected:
-  static constexpr DType kType = kTypeOf<T>, kSums = statistics_type(kType);
-
-  // A value rounded to X.
-  static double rounded(double value) { return T(static_cast<Wide<T>>(value)); }
-
   // Values that X can hold, so that the plain loops start from the same.
   Values random(int64_t count) {
     std::normal_distribution<double> normal;
     Values values(count);
-    for (double& value : values) value = rounded(normal(engine_));
+    for (double& value : values) value = rounded(normal(engine_), type_);
     return values;
   }
 
-  Tensor fresh(int64_t rows, int64_t columns, DType type = kType) {
+  Tensor fresh(int64_t rows, int64_t columns) { return fresh(rows, columns, type_); }
+  Tensor fresh(int64_t rows, int64_t columns, DType type) {
     return device_.allocate(*stream_, MemoryKind::working, type, rows, columns);
   }
   Tensor put(int64_t rows, int64_t columns, const Values& values) {
-    return upload<T>(fresh(rows, columns), values);
+    return put(rows, columns, values, type_);
   }
   // Tensors of S: statistics and sums.
   Tensor put_sums(int64_t rows, int64_t columns, const Values& values) {
-    return upload<Wide<T>>(fresh(rows, columns, kSums), values);
+    return put(rows, columns, values, sums_);
   }
   Tensor indices(const std::vector<int32_t>& values) {
-    return upload<int32_t>(fresh(std::ssize(values), 1, DType::i32), values);
+    Tensor made = fresh(std::ssize(values), 1, DType::i32);
+    device_.upload(*stream_, made, std::as_bytes(std::span(values)));
+    return made;
   }
-  Values get(const Tensor& tensor) {
-    if (tensor.type == DType::f64) return download<double>(tensor);
-    return tensor.type == DType::f32 ? download<float>(tensor) : download<Bfloat16>(tensor);
+  Values get(const Tensor& tensor) { return download_doubles(device_, *stream_, tensor); }
+  template <typename Kernel>
+  void issue(const Kernel& kernel) {
+    device_.kernels().issue(*stream_, kernel);
   }
   // For results about as large as `scale`. bf16 results were computed in f32 and rounded once, with a
   // relative error of at most 2⁻⁸.
@@ -64,40 +64,23 @@ class KernelFixture : public testing::Test {
           << "element " << i;
   }
 
-  // Of sums that were rounded several times.
-  static constexpr double tolerance() {
-    return kType == DType::f64 ? 1e-11 : kType == DType::f32 ? 2e-4 : 0.1;
-  }
-
+  const DType type_ = GetParam(), sums_ = statistics_type(type_);  // X and S
   std::unique_ptr<Backend> backend_ = make_backend({.world_size = 1, .poison = true});
   Device& device_ = backend_->device(0);
   std::unique_ptr<Stream> stream_ = device_.make_stream("compute", StreamPriority::compute);
-  Stream& s_ = *stream_;
-  Kernels& k_ = device_.kernels();
 
  private:
-  template <typename Element, typename From>
-  Tensor upload(Tensor to, const std::vector<From>& values) {
-    std::vector<Element> elements;
-    for (const From value : values) elements.push_back(Element(static_cast<Wide<Element>>(value)));
-    EXPECT_EQ(std::ssize(elements), to.elements());
-    device_.upload(*stream_, to, std::as_bytes(std::span(elements)));
-    return to;
+  Tensor put(int64_t rows, int64_t columns, const Values& values, DType type) {
+    Tensor made = fresh(rows, columns, type);
+    EXPECT_EQ(std::ssize(values), made.elements());
+    upload_doubles(device_, *stream_, made, values);
+    return made;
   }
-  template <typename Element>
-  Values download(const Tensor& tensor) {
-    std::vector<Element> elements(tensor.elements());
-    device_.download(*stream_, tensor, std::as_writable_bytes(std::span(elements)));
-    return Values(elements.begin(), elements.end());
-  }
+
   std::mt19937 engine_{1};
 };
 
-struct TypeName {
-  template <typename T>
-  static std::string GetName(int /*index*/) {
-    return to_string(kTypeOf<T>);
-  }
-};
-using Types = testing::Types<float, double, Bfloat16>;
+inline const auto kTypes = testing::Values(DType::f32, DType::f64, DType::bf16);
+inline std::string type_name(const testing::TestParamInfo<DType>& test) { return to_string(test.param); }
+
 }  // namespace stp::cpu

@@ -10,7 +10,7 @@ namespace {
 struct PlainAttention {
   Values out, log_sum_exp, gradient;
 
-  PlainAttention(const AttentionShape& shape, const Values& qkv, const Values& dy, double (*rounded)(double))
+  PlainAttention(const AttentionShape& shape, const Values& qkv, const Values& dy, DType type)
       : out(shape.tokens() * shape.q_columns()),
         log_sum_exp(shape.tokens() * shape.q_heads),
         gradient(qkv.size()) {
@@ -39,7 +39,7 @@ struct PlainAttention {
             gradient[v(j) + e] += p[j] * g[e];
           }
         }
-        for (int64_t e = 0; e < d; ++e) mean += rounded(o[e]) * g[e];
+        for (int64_t e = 0; e < d; ++e) mean += rounded(o[e], type) * g[e];
         for (size_t j = 0; j < p.size(); ++j)
           for (int64_t e = 0; e < d; ++e) {
             gradient[q + e] += p[j] * (dp[j] - mean) * scale * qkv[k(j) + e];
@@ -72,12 +72,12 @@ struct Ring {
   Values qkv, dy, kv, kv_gradient;
   PlainAttention plain;
 
-  Ring(const AttentionShape& shape, Values rows, Values gradient, double (*rounded)(double))
+  Ring(const AttentionShape& shape, Values rows, Values gradient, DType type)
       : whole(shape),
         qkv(std::move(rows)),
         dy(std::move(gradient)),
         kv_gradient(shape.tokens() * d_kv()),
-        plain(shape, qkv, dy, rounded) {
+        plain(shape, qkv, dy, type) {
     for (int64_t row = 0; row < whole.tokens(); ++row)
       kv.insert(kv.end(), qkv.begin() + row * d_qkv() + d_q(), qkv.begin() + (row + 1) * d_qkv());
   }
@@ -99,57 +99,60 @@ struct Ring {
   }
 };
 
-template <typename T>
-class CpuAttention : public KernelFixture<T> {
+class CpuAttention : public KernelFixture {
  protected:
+  // Of sums that were rounded several times.
+  [[nodiscard]] double tolerance() const {
+    return type_ == DType::f64 ? 1e-11 : type_ == DType::f32 ? 2e-4 : 0.1;
+  }
   // Forward and backward of a rank, and the rows that they should give.
   void run_rank(Ring& ring, int cp, int rank) {
     const AttentionShape shape = ring.of_rank(cp, rank);
     const int64_t tokens = shape.tokens(), d_q = ring.d_q(), d_kv = ring.d_kv(), d_qkv = ring.d_qkv();
     const auto own = rows_of_rank(ring.whole, cp, rank);
     const auto other = [&](int step) { return (rank - step + cp) % cp; };
-    const auto put = [&](const Values& matrix, const std::vector<int64_t>& rows, int64_t columns) {
-      return this->put(tokens, columns, taken(matrix, rows, columns));
+    const auto put_rows = [&](const Values& matrix, const std::vector<int64_t>& rows, int64_t columns) {
+      return put(tokens, columns, taken(matrix, rows, columns));
     };
-    const Tensor qkv = put(ring.qkv, own, d_qkv), dy = put(ring.dy, own, d_q), out = this->fresh(tokens, d_q),
-                 log_sum_exp = this->fresh(tokens, shape.q_heads, this->kSums),
-                 gradient = this->fresh(tokens, d_qkv);
-    this->k_.issue(this->s_, kernel::AttentionForward{shape, qkv, out, log_sum_exp});
+    const Tensor qkv = put_rows(ring.qkv, own, d_qkv), dy = put_rows(ring.dy, own, d_q),
+                 out = fresh(tokens, d_q), log_sum_exp = fresh(tokens, shape.q_heads, sums_),
+                 gradient = fresh(tokens, d_qkv);
+    issue(kernel::AttentionForward{shape, qkv, out, log_sum_exp});
     for (int step = 1; step < cp; ++step) {
-      const Tensor keys = put(ring.kv, rows_of_rank(ring.whole, cp, other(step)), d_kv);
-      this->k_.issue(this->s_, kernel::AttentionMergeForward{shape, attention_block(shape, other(step)), qkv,
-                                                             keys, out, log_sum_exp});
+      const Tensor keys = put_rows(ring.kv, rows_of_rank(ring.whole, cp, other(step)), d_kv);
+      issue(kernel::AttentionMergeForward{shape, attention_block(shape, other(step)), qkv, keys, out,
+                                          log_sum_exp});
     }
     // bf16 outputs are rounded at every step.
-    this->expect_near(out, taken(ring.plain.out, own, d_q), this->kType == DType::bf16 ? 1000 : 1);
-    this->expect_near(log_sum_exp, taken(ring.plain.log_sum_exp, own, shape.q_heads));
+    expect_near(out, taken(ring.plain.out, own, d_q), type_ == DType::bf16 ? 1000 : 1);
+    expect_near(log_sum_exp, taken(ring.plain.log_sum_exp, own, shape.q_heads));
 
-    this->k_.issue(this->s_, kernel::AttentionBackward{shape, qkv, out, log_sum_exp, dy, gradient});
-    ring.add(own, this->get(gradient), d_qkv, d_q);
+    issue(kernel::AttentionBackward{shape, qkv, out, log_sum_exp, dy, gradient});
+    ring.add(own, get(gradient), d_qkv, d_q);
     for (int step = 1; step < cp; ++step) {
       const auto theirs = rows_of_rank(ring.whole, cp, other(step));
-      const Tensor keys = put(ring.kv, theirs, d_kv), of_keys = this->fresh(tokens, d_kv);
-      this->k_.issue(this->s_, kernel::AttentionMergeBackward{shape, attention_block(shape, other(step)), qkv,
-                                                              keys, out, log_sum_exp, dy, gradient, of_keys});
-      ring.add(theirs, this->get(of_keys), d_kv, 0);
+      const Tensor keys = put_rows(ring.kv, theirs, d_kv), of_keys = fresh(tokens, d_kv);
+      issue(kernel::AttentionMergeBackward{shape, attention_block(shape, other(step)), qkv, keys, out,
+                                           log_sum_exp, dy, gradient, of_keys});
+      ring.add(theirs, get(of_keys), d_kv, 0);
     }
-    const Values all = this->get(gradient), exact = taken(ring.plain.gradient, own, d_qkv);
+    const Values all = get(gradient), exact = taken(ring.plain.gradient, own, d_qkv);
     for (int64_t row = 0; row < tokens; ++row)
       for (int64_t i = 0; i < d_q; ++i)
-        ASSERT_NEAR(all[row * d_qkv + i], exact[row * d_qkv + i], this->tolerance()) << row << ", " << i;
+        ASSERT_NEAR(all[row * d_qkv + i], exact[row * d_qkv + i], tolerance()) << row << ", " << i;
   }
   // The rotation of a rank's rows, by their positions in the whole sequence.
   void rotate_rank(const Ring& ring, const Values& rotated, int cp, int rank) {
     const AttentionShape shape = ring.of_rank(cp, rank);
     const auto own = rows_of_rank(ring.whole, cp, rank);
-    const Tensor qkv = this->put(shape.tokens(), ring.d_qkv(), taken(ring.qkv, own, ring.d_qkv()));
-    this->k_.issue(this->s_, kernel::RopeBackward{shape, 1e4, qkv});
-    this->expect_near(qkv, taken(rotated, own, ring.d_qkv()));
+    const Tensor qkv = put(shape.tokens(), ring.d_qkv(), taken(ring.qkv, own, ring.d_qkv()));
+    issue(kernel::RopeBackward{shape, 1e4, qkv});
+    expect_near(qkv, taken(rotated, own, ring.d_qkv()));
   }
 };
-TYPED_TEST_SUITE(CpuAttention, Types, TypeName);
+INSTANTIATE_TEST_SUITE_P(, CpuAttention, kTypes, type_name);
 
-TYPED_TEST(CpuAttention, OfWholeSequences) {
+TEST_P(CpuAttention, OfWholeSequences) {
   for (const AttentionShape& shape :
        {AttentionShape{.batch = 2, .seq = 37, .q_heads = 6, .kv_heads = 2, .head_dim = 10},
         AttentionShape{.batch = 2, .seq = 259, .q_heads = 2, .kv_heads = 1, .head_dim = 5},
@@ -158,43 +161,42 @@ TYPED_TEST(CpuAttention, OfWholeSequences) {
         AttentionShape{.batch = 2, .seq = 9, .q_heads = 2, .kv_heads = 2, .head_dim = 4, .causal = false},
         AttentionShape{
             .batch = 2, .seq = 259, .q_heads = 2, .kv_heads = 1, .head_dim = 5, .causal = false}}) {
-    const Values qkv = this->random(shape.tokens() * shape.qkv_columns()),
-                 dy = this->random(shape.tokens() * shape.q_columns());
-    const PlainAttention plain(shape, qkv, dy, this->rounded);
-    const Tensor tqkv = this->put(shape.tokens(), shape.qkv_columns(), qkv),
-                 out = this->fresh(shape.tokens(), shape.q_columns()),
-                 log_sum_exp = this->fresh(shape.tokens(), shape.q_heads, this->kSums),
-                 gradient = this->fresh(shape.tokens(), shape.qkv_columns());
-    this->k_.issue(this->s_, kernel::AttentionForward{shape, tqkv, out, log_sum_exp});
-    this->k_.issue(this->s_,
-                   kernel::AttentionBackward{shape, tqkv, out, log_sum_exp,
-                                             this->put(shape.tokens(), shape.q_columns(), dy), gradient});
-    this->expect_near(out, plain.out);
-    this->expect_near(log_sum_exp, plain.log_sum_exp);
-    this->expect_near(gradient, plain.gradient, 10);
+    const Values qkv = random(shape.tokens() * shape.qkv_columns()),
+                 dy = random(shape.tokens() * shape.q_columns());
+    const PlainAttention plain(shape, qkv, dy, type_);
+    const Tensor tqkv = put(shape.tokens(), shape.qkv_columns(), qkv),
+                 out = fresh(shape.tokens(), shape.q_columns()),
+                 log_sum_exp = fresh(shape.tokens(), shape.q_heads, sums_),
+                 gradient = fresh(shape.tokens(), shape.qkv_columns());
+    issue(kernel::AttentionForward{shape, tqkv, out, log_sum_exp});
+    issue(kernel::AttentionBackward{shape, tqkv, out, log_sum_exp, put(shape.tokens(), shape.q_columns(), dy),
+                                    gradient});
+    expect_near(out, plain.out);
+    expect_near(log_sum_exp, plain.log_sum_exp);
+    expect_near(gradient, plain.gradient, 10);
   }
 }
 
 // Every rank of a ring in turn: its rows of the plain attention, rotated by their own positions.
-TYPED_TEST(CpuAttention, InARing) {
+TEST_P(CpuAttention, InARing) {
   for (const int cp : {2, 3, 4})
     for (const int piece : {1, 3, 67}) {
       const AttentionShape whole{
           .batch = 2, .seq = 2 * cp * piece, .q_heads = 4, .kv_heads = 2, .head_dim = 4};
-      Ring ring(whole, this->random(whole.tokens() * whole.qkv_columns()),
-                this->random(whole.tokens() * whole.q_columns()), this->rounded);
-      const Tensor rotated = this->put(whole.tokens(), ring.d_qkv(), ring.qkv);
-      this->k_.issue(this->s_, kernel::RopeBackward{whole, 1e4, rotated});
+      Ring ring(whole, random(whole.tokens() * whole.qkv_columns()),
+                random(whole.tokens() * whole.q_columns()), type_);
+      const Tensor rotated = put(whole.tokens(), ring.d_qkv(), ring.qkv);
+      issue(kernel::RopeBackward{whole, 1e4, rotated});
       for (int rank = 0; rank < cp; ++rank) {
         SCOPED_TRACE("rank " + std::to_string(rank) + " of " + std::to_string(cp) + ", pieces of " +
                      std::to_string(piece));
-        this->run_rank(ring, cp, rank);
-        this->rotate_rank(ring, this->get(rotated), cp, rank);
+        run_rank(ring, cp, rank);
+        rotate_rank(ring, get(rotated), cp, rank);
       }
       for (int64_t row = 0; row < whole.tokens(); ++row)
         for (int64_t i = 0; i < ring.d_kv(); ++i)
           ASSERT_NEAR(ring.kv_gradient[row * ring.d_kv() + i],
-                      ring.plain.gradient[row * ring.d_qkv() + ring.d_q() + i], this->tolerance());
+                      ring.plain.gradient[row * ring.d_qkv() + ring.d_q() + i], tolerance());
     }
 }
 

@@ -17,9 +17,8 @@
 namespace stp::cpu {
 namespace {
 
-template <typename T>
-using CpuKernels = KernelFixture<T>;
-TYPED_TEST_SUITE(CpuKernels, Types, TypeName);
+class CpuKernels : public KernelFixture {};
+INSTANTIATE_TEST_SUITE_P(, CpuKernels, kTypes, type_name);
 
 // OpenBLAS supports a limited number of concurrent callers: here more threads than a run of 64 ranks has.
 TEST(BlasGemm, ManyThreadsMultiplyAtOnce) {
@@ -39,42 +38,41 @@ TEST(BlasGemm, ManyThreadsMultiplyAtOnce) {
   EXPECT_EQ(counter.flops, 2.0 * kSize * kSize * kSize * 20 * kThreads);
 }
 
-TYPED_TEST(CpuKernels, FreshMemoryIsPoison) {  // or the other tests would prove less
-  for (const double value : this->get(this->fresh(2, 3))) EXPECT_TRUE(std::isnan(value));
+TEST_P(CpuKernels, FreshMemoryIsPoison) {  // or the other tests would prove less
+  for (const double value : get(fresh(2, 3))) EXPECT_TRUE(std::isnan(value));
 }
 
-TYPED_TEST(CpuKernels, WholeTensors) {
-  const Values x = this->random(15);
-  const Tensor in = this->put(5, 3, x), copied = this->fresh(5, 3), scaled = this->fresh(5, 3),
-               filled = this->fresh(5, 3);
-  this->k_.issue(this->s_, kernel::Copy{in, copied});
-  this->k_.issue(this->s_, kernel::Scale{-0.5, in, scaled});
-  this->k_.issue(this->s_, kernel::Fill{filled, 0.25});
+TEST_P(CpuKernels, WholeTensors) {
+  const Values x = random(15);
+  const Tensor in = put(5, 3, x), copied = fresh(5, 3), scaled = fresh(5, 3), filled = fresh(5, 3);
+  issue(kernel::Copy{in, copied});
+  issue(kernel::Scale{-0.5, in, scaled});
+  issue(kernel::Fill{filled, 0.25});
   Values half = x;
   for (double& value : half) value *= -0.5;
-  EXPECT_EQ(this->get(copied), x);
-  EXPECT_EQ(this->get(scaled), half);
-  EXPECT_EQ(this->get(filled), Values(15, 0.25));
+  EXPECT_EQ(get(copied), x);
+  EXPECT_EQ(get(scaled), half);
+  EXPECT_EQ(get(filled), Values(15, 0.25));
 }
 
-TYPED_TEST(CpuKernels, WhatIsNotFiniteFailsTheRun) {
-  Values x = this->random(15);
-  this->k_.issue(this->s_, kernel::CheckFinite{this->put(5, 3, x), "all of it"});
-  this->device_.synchronize();
+TEST_P(CpuKernels, WhatIsNotFiniteFailsTheRun) {
+  Values x = random(15);
+  issue(kernel::CheckFinite{put(5, 3, x), "all of it"});
+  device_.synchronize();
   x[14] = -INFINITY;
-  this->k_.issue(this->s_, kernel::CheckFinite{this->put(5, 3, x), "the last of it"});
-  EXPECT_THROW(this->device_.synchronize(), Cancelled);
-  EXPECT_THAT(this->backend_->guard().failure(), testing::HasSubstr("the last of it"));
+  issue(kernel::CheckFinite{put(5, 3, x), "the last of it"});
+  EXPECT_THROW(device_.synchronize(), Cancelled);
+  EXPECT_THAT(backend_->guard().failure(), testing::HasSubstr("the last of it"));
 }
 
-TYPED_TEST(CpuKernels, Gemm) {
+TEST_P(CpuKernels, Gemm) {
   double flops = 0;
   for (const auto& [m, n, k] :
        {std::array<int64_t, 3>{7, 5, 3}, {1, 1, 1}, {33, 130, 65}, {64, 1, 129}, {3, 4, 0}})
     for (const bool ta : {false, true})
       for (const bool tb : {false, true})
         for (const double beta : {0.0, 1.0, -0.5}) {
-          const Values a = this->random(m * k), b = this->random(k * n), c = this->random(m * n);
+          const Values a = random(m * k), b = random(k * n), c = random(m * n);
           Values plain(m * n);
           for (int64_t i = 0; i < m; ++i)
             for (int64_t j = 0; j < n; ++j) {
@@ -83,27 +81,25 @@ TYPED_TEST(CpuKernels, Gemm) {
               if (beta != 0) plain[i * n + j] += beta * c[i * n + j];
             }
           for (const bool sums : {false, true}) {
-            const Tensor result = beta == 0 ? this->fresh(m, n, sums ? this->kSums : this->kType)
-                                  : sums    ? this->put_sums(m, n, c)
-                                            : this->put(m, n, c);
-            this->k_.issue(this->s_,
-                           kernel::Gemm{ta, tb, 0.75, ta ? this->put(k, m, a) : this->put(m, k, a),
-                                        tb ? this->put(n, k, b) : this->put(k, n, b), beta, result});
-            this->expect_near(result, plain, 10);
+            const Tensor result = beta == 0 ? fresh(m, n, sums ? sums_ : type_)
+                                  : sums    ? put_sums(m, n, c)
+                                            : put(m, n, c);
+            issue(kernel::Gemm{ta, tb, 0.75, ta ? put(k, m, a) : put(m, k, a),
+                               tb ? put(n, k, b) : put(k, n, b), beta, result});
+            expect_near(result, plain, 10);
             flops += 2.0 * static_cast<double>(m * n * k);
           }
         }
-  const BlasUse use = blas_use(*this->backend_, 0);
+  const BlasUse use = blas_use(*backend_, 0);
   EXPECT_EQ(use.flops, flops);
   EXPECT_GT(use.seconds, 0);
 }
 
-TYPED_TEST(CpuKernels, RmsNorm) {
+TEST_P(CpuKernels, RmsNorm) {
   for (const int64_t columns : {1, 7, 130}) {
     const int64_t rows = 5;
-    const Values x = this->random(rows * columns), gain = this->random(columns),
-                 dy = this->random(rows * columns), residual = this->random(rows * columns),
-                 before = this->random(columns);
+    const Values x = random(rows * columns), gain = random(columns), dy = random(rows * columns),
+                 residual = random(rows * columns), before = random(columns);
     Values y(x.size()), rstd(rows), dx(x.size()), with_residual(x.size()), gain_gradient = before;
     for (int64_t i = 0; i < rows; ++i) {
       double squares = 0, along = 0;
@@ -120,32 +116,30 @@ TYPED_TEST(CpuKernels, RmsNorm) {
         gain_gradient[j] += dy[at] * x[at] * r;
       }
     }
-    const Tensor tx = this->put(rows, columns, x), tg = this->put(1, columns, gain),
-                 ty = this->fresh(rows, columns), tr = this->fresh(rows, 1, this->kSums),
-                 tdx = this->fresh(rows, columns), in_place = this->put(rows, columns, dy),
-                 sums = this->put_sums(1, columns, before), other_sums = this->put_sums(1, columns, before);
-    this->k_.issue(this->s_, kernel::RmsNormForward{tx, tg, 1e-3, ty, tr});
-    this->expect_near(ty, y, 10);
-    this->expect_near(tr, rstd, 10);
-    this->k_.issue(this->s_, kernel::RmsNormBackward{this->put(rows, columns, dy), tx, tg, tr, 0.25,
-                                                     this->put(rows, columns, residual), tdx, sums});
-    this->expect_near(tdx, with_residual, 100);
-    this->expect_near(sums, gain_gradient, 10);
-    this->k_.issue(this->s_,
-                   kernel::RmsNormBackward{in_place, tx, tg, tr, 0.25, Tensor{}, in_place, other_sums});
-    this->expect_near(in_place, dx, 100);
-    this->expect_near(other_sums, gain_gradient, 10);
+    const Tensor tx = put(rows, columns, x), tg = put(1, columns, gain), ty = fresh(rows, columns),
+                 tr = fresh(rows, 1, sums_), tdx = fresh(rows, columns), in_place = put(rows, columns, dy),
+                 sums = put_sums(1, columns, before), other_sums = put_sums(1, columns, before);
+    issue(kernel::RmsNormForward{tx, tg, 1e-3, ty, tr});
+    expect_near(ty, y, 10);
+    expect_near(tr, rstd, 10);
+    issue(kernel::RmsNormBackward{put(rows, columns, dy), tx, tg, tr, 0.25, put(rows, columns, residual), tdx,
+                                  sums});
+    expect_near(tdx, with_residual, 100);
+    expect_near(sums, gain_gradient, 10);
+    issue(kernel::RmsNormBackward{in_place, tx, tg, tr, 0.25, Tensor{}, in_place, other_sums});
+    expect_near(in_place, dx, 100);
+    expect_near(other_sums, gain_gradient, 10);
   }
 }
 
 // The Jacobian in full: with u = (x − mean) / deviation, ∂u_i/∂x_j = (δ_ij − (1 + u_i·u_j) / n) / deviation.
-TYPED_TEST(CpuKernels, LayerNorm) {
+TEST_P(CpuKernels, LayerNorm) {
   for (const int64_t columns : {1, 7, 130}) {
     const int64_t rows = 5;
     const double n = static_cast<double>(columns);
-    const Values x = this->random(rows * columns), gain = this->random(columns), bias = this->random(columns),
-                 dy = this->random(rows * columns), residual = this->random(rows * columns),
-                 before = this->random(columns), bias_before = this->random(columns);
+    const Values x = random(rows * columns), gain = random(columns), bias = random(columns),
+                 dy = random(rows * columns), residual = random(rows * columns), before = random(columns),
+                 bias_before = random(columns);
     Values y(x.size()), statistics(2 * rows), dx(x.size()), with_residual(x.size()),
         gain_gradient = before, bias_gradient = bias_before;
     for (int64_t row = 0; row < rows; ++row) {
@@ -167,32 +161,28 @@ TYPED_TEST(CpuKernels, LayerNorm) {
         with_residual[at] = dx[at] + 0.25 * residual[at];
       }
     }
-    const Tensor tx = this->put(rows, columns, x), tg = this->put(1, columns, gain),
-                 ty = this->fresh(rows, columns), ts = this->fresh(rows, 2, this->kSums),
-                 tdx = this->fresh(rows, columns), in_place = this->put(rows, columns, dy),
-                 gains = this->put_sums(1, columns, before), biases = this->put_sums(1, columns, bias_before),
-                 again = this->put_sums(1, columns, before);
-    this->k_.issue(this->s_, kernel::LayerNormForward{tx, tg, this->put(1, columns, bias), 1e-3, ty, ts});
-    this->expect_near(ty, y, 10);
-    this->expect_near(ts, statistics, 10);
-    this->k_.issue(this->s_,
-                   kernel::LayerNormBackward{this->put(rows, columns, dy), tx, tg, ts, 0.25,
-                                             this->put(rows, columns, residual), tdx, gains, biases});
-    this->expect_near(tdx, with_residual, 100);
-    this->expect_near(gains, gain_gradient, 10);
-    this->expect_near(biases, bias_gradient, 10);
-    this->k_.issue(this->s_,
-                   kernel::LayerNormBackward{in_place, tx, tg, ts, 0.25, Tensor{}, in_place, again, biases});
-    this->expect_near(in_place, dx, 100);
-    this->expect_near(again, gain_gradient, 10);
-    this->k_.issue(this->s_, kernel::LayerNormForward{tx, tg, Tensor{}, 1e-3, ty, ts});
+    const Tensor tx = put(rows, columns, x), tg = put(1, columns, gain), ty = fresh(rows, columns),
+                 ts = fresh(rows, 2, sums_), tdx = fresh(rows, columns), in_place = put(rows, columns, dy),
+                 gains = put_sums(1, columns, before), biases = put_sums(1, columns, bias_before),
+                 again = put_sums(1, columns, before);
+    issue(kernel::LayerNormForward{tx, tg, put(1, columns, bias), 1e-3, ty, ts});
+    expect_near(ty, y, 10);
+    expect_near(ts, statistics, 10);
+    issue(kernel::LayerNormBackward{put(rows, columns, dy), tx, tg, ts, 0.25, put(rows, columns, residual),
+                                    tdx, gains, biases});
+    expect_near(tdx, with_residual, 100);
+    expect_near(gains, gain_gradient, 10);
+    expect_near(biases, bias_gradient, 10);
+    issue(kernel::LayerNormBackward{in_place, tx, tg, ts, 0.25, Tensor{}, in_place, again, biases});
+    expect_near(in_place, dx, 100);
+    expect_near(again, gain_gradient, 10);
+    issue(kernel::LayerNormForward{tx, tg, Tensor{}, 1e-3, ty, ts});
     for (size_t i = 0; i < y.size(); ++i) y[i] -= bias[i % columns];
-    this->expect_near(ty, y, 10);
-    const Tensor plain = this->put(rows, columns, dy), sums = this->put_sums(1, columns, before);
-    this->k_.issue(this->s_,
-                   kernel::LayerNormBackward{plain, tx, tg, ts, 0, Tensor{}, plain, sums, Tensor{}});
-    this->expect_near(plain, dx, 100);
-    this->expect_near(sums, gain_gradient, 10);
+    expect_near(ty, y, 10);
+    const Tensor plain = put(rows, columns, dy), sums = put_sums(1, columns, before);
+    issue(kernel::LayerNormBackward{plain, tx, tg, ts, 0, Tensor{}, plain, sums, Tensor{}});
+    expect_near(plain, dx, 100);
+    expect_near(sums, gain_gradient, 10);
   }
 }
 
@@ -213,7 +203,7 @@ double plain_gelu_tanh(double x) {
   return x / (1 + std::exp(-2 * std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
 }
 
-TYPED_TEST(CpuKernels, Activations) {
+TEST_P(CpuKernels, Activations) {
   const std::pair<kernel::Pointwise, double (*)(double)> functions[] = {
       {kernel::Pointwise::gelu, plain_gelu},
       {kernel::Pointwise::gelu_tanh, plain_gelu_tanh},
@@ -222,40 +212,40 @@ TYPED_TEST(CpuKernels, Activations) {
     // Differences of fourth order are exact of the squared ReLU, but across its corner.
     const bool corner = function == kernel::Pointwise::squared_relu;
     const double h = corner ? 0.01 : 1e-4;
-    Values x = this->random(33), dy = this->random(33);
+    Values x = random(33), dy = random(33);
     x[0] = 0;
-    x[1] = this->rounded(30);
-    x[2] = this->rounded(-30);
+    x[1] = rounded(30, type_);
+    x[2] = rounded(-30, type_);
     if (corner)
-      for (double& each : x) each = this->rounded(each + (each < 0 ? -0.1 : 0.1));
+      for (double& each : x) each = rounded(each + (each < 0 ? -0.1 : 0.1), type_);
     Values out(33), dx(33);
     for (int i = 0; i < 33; ++i) {
       out[i] = plain(x[i]);
       dx[i] = dy[i] * (8 * (plain(x[i] + h) - plain(x[i] - h)) - plain(x[i] + 2 * h) + plain(x[i] - 2 * h)) /
               (12 * h);
     }
-    const Tensor tx = this->put(3, 11, x), tout = this->fresh(3, 11), tdx = this->fresh(3, 11);
-    this->k_.issue(this->s_, kernel::ActivationForward{function, tx, tout});
-    this->expect_near(tout, out);
-    this->k_.issue(this->s_, kernel::ActivationBackward{function, tx, this->put(3, 11, dy), tdx});
-    this->expect_near(tdx, dx, 10);
+    const Tensor tx = put(3, 11, x), tout = fresh(3, 11), tdx = fresh(3, 11);
+    issue(kernel::ActivationForward{function, tx, tout});
+    expect_near(tout, out);
+    issue(kernel::ActivationBackward{function, tx, put(3, 11, dy), tdx});
+    expect_near(tdx, dx, 10);
   }
 }
 
-TYPED_TEST(CpuKernels, BiasesAreAdded) {
-  const Values x = this->random(5 * 7), bias = this->random(7);
+TEST_P(CpuKernels, BiasesAreAdded) {
+  const Values x = random(5 * 7), bias = random(7);
   Values plain = x;
   for (size_t i = 0; i < plain.size(); ++i) plain[i] += 0.25 * bias[i % 7];
-  const Tensor in_place = this->put(5, 7, x);
-  this->k_.issue(this->s_, kernel::AddBias{0.25, this->put(1, 7, bias), in_place});
-  this->expect_near(in_place, plain);
+  const Tensor in_place = put(5, 7, x);
+  issue(kernel::AddBias{0.25, put(1, 7, bias), in_place});
+  expect_near(in_place, plain);
 }
 
 constexpr AttentionShape kShape{.batch = 2, .seq = 37, .q_heads = 6, .kv_heads = 2, .head_dim = 10};
 
-TYPED_TEST(CpuKernels, BiasAndRotaryEmbedding) {
+TEST_P(CpuKernels, BiasAndRotaryEmbedding) {
   const int64_t columns = kShape.qkv_columns(), half = kShape.head_dim / 2;
-  const Values qkv = this->random(kShape.tokens() * columns), bias = this->random(columns);
+  const Values qkv = random(kShape.tokens() * columns), bias = random(columns);
   const auto rotated = [&](Values rows, double direction) {
     for (int64_t row = 0; row < kShape.tokens(); ++row)
       for (int64_t head = 0; head < kShape.q_heads + kShape.kv_heads; ++head)
@@ -272,40 +262,39 @@ TYPED_TEST(CpuKernels, BiasAndRotaryEmbedding) {
   };
   Values biased = qkv;
   for (size_t i = 0; i < biased.size(); ++i) biased[i] += bias[i % columns];
-  const Tensor forward = this->put(kShape.tokens(), columns, qkv),
-               back = this->put(kShape.tokens(), columns, qkv);
-  this->k_.issue(this->s_, kernel::BiasRopeForward{kShape, 1e4, this->put(1, columns, bias), forward});
-  this->k_.issue(this->s_, kernel::RopeBackward{kShape, 1e4, back});
-  this->expect_near(forward, rotated(biased, 1));
-  this->expect_near(back, rotated(qkv, -1));
+  const Tensor forward = put(kShape.tokens(), columns, qkv), back = put(kShape.tokens(), columns, qkv);
+  issue(kernel::BiasRopeForward{kShape, 1e4, put(1, columns, bias), forward});
+  issue(kernel::RopeBackward{kShape, 1e4, back});
+  expect_near(forward, rotated(biased, 1));
+  expect_near(back, rotated(qkv, -1));
 }
 
-TYPED_TEST(CpuKernels, ColumnSumsAreAdded) {
-  const Values x = this->random(13 * 7), before = this->random(7);
+TEST_P(CpuKernels, ColumnSumsAreAdded) {
+  const Values x = random(13 * 7), before = random(7);
   Values plain = before;
   for (size_t i = 0; i < x.size(); ++i) plain[i % 7] += x[i];
-  const Tensor sums = this->put_sums(1, 7, before);
-  this->k_.issue(this->s_, kernel::AddColumnSums{this->put(13, 7, x), sums});
-  this->expect_near(sums, plain);
+  const Tensor sums = put_sums(1, 7, before);
+  issue(kernel::AddColumnSums{put(13, 7, x), sums});
+  expect_near(sums, plain);
 }
 
-TYPED_TEST(CpuKernels, ColumnsAreCopied) {
-  const Values from = this->random(3 * 5), to = this->random(3 * 4);
+TEST_P(CpuKernels, ColumnsAreCopied) {
+  const Values from = random(3 * 5), to = random(3 * 4);
   Values plain = to;
   for (int row = 0; row < 3; ++row)
     for (int i = 0; i < 2; ++i) plain[row * 4 + 1 + i] = from[row * 5 + 3 + i];
-  const Tensor target = this->put(3, 4, to);
-  this->k_.issue(this->s_, kernel::CopyColumns{this->put(3, 5, from), 3, target, 1, 2});
-  this->expect_near(target, plain);
+  const Tensor target = put(3, 4, to);
+  issue(kernel::CopyColumns{put(3, 5, from), 3, target, 1, 2});
+  expect_near(target, plain);
 }
 
-TYPED_TEST(CpuKernels, SwiGlu) {
+TEST_P(CpuKernels, SwiGlu) {
   for (const int64_t columns : {1, 6, 131}) {
     const int64_t rows = 3;
-    Values gate_up = this->random(rows * 2 * columns);
+    Values gate_up = random(rows * 2 * columns);
     gate_up[0] = 120;  // where exp itself overflows
     gate_up[2 * columns] = -120;
-    const Values dy = this->random(rows * columns);
+    const Values dy = random(rows * columns);
     Values out(dy.size()), gradient(gate_up.size());
     for (int64_t i = 0; i < rows; ++i)
       for (int64_t j = 0; j < columns; ++j) {
@@ -315,23 +304,23 @@ TYPED_TEST(CpuKernels, SwiGlu) {
         gradient[up] = dy[i * columns + j] * silu;
         gradient[gate] = dy[i * columns + j] * gate_up[up] * sigmoid * (1 + gate_up[gate] * (1 - sigmoid));
       }
-    const Tensor in = this->put(rows, 2 * columns, gate_up), to = this->fresh(rows, columns),
-                 back = this->fresh(rows, 2 * columns);
-    this->k_.issue(this->s_, kernel::SwigluForward{in, to});
-    this->k_.issue(this->s_, kernel::SwigluBackward{in, this->put(rows, columns, dy), back});
-    this->expect_near(to, out, 10);
-    this->expect_near(back, gradient, 10);
+    const Tensor in = put(rows, 2 * columns, gate_up), to = fresh(rows, columns),
+                 back = fresh(rows, 2 * columns);
+    issue(kernel::SwigluForward{in, to});
+    issue(kernel::SwigluBackward{in, put(rows, columns, dy), back});
+    expect_near(to, out, 10);
+    expect_near(back, gradient, 10);
   }
 }
 
 // The vocabulary on several ranks: their outputs add up to that of the full table, and each rank's gradient
 // is its share.
-TYPED_TEST(CpuKernels, EmbeddingInShares) {
+TEST_P(CpuKernels, EmbeddingInShares) {
   const int64_t vocabulary = 12, columns = 5;
   const std::vector<int32_t> tokens{11, 0, 5, 6, 0, 3};
   const auto rows = std::ssize(tokens);
-  const Values table = this->random(vocabulary * columns), dy = this->random(rows * columns);
-  const Values before = this->random(vocabulary * columns);
+  const Values table = random(vocabulary * columns), dy = random(rows * columns);
+  const Values before = random(vocabulary * columns);
   for (const int64_t share : {12, 6, 3})
     for (int64_t first = 0; first < vocabulary; first += share) {
       const auto own = [&](const Values& whole) {
@@ -344,37 +333,34 @@ TYPED_TEST(CpuKernels, EmbeddingInShares) {
             out[i * columns + j] = table[tokens[i] * columns + j];
             gradient[(tokens[i] - first) * columns + j] += dy[i * columns + j];
           }
-      const Tensor to = this->fresh(rows, columns), back = this->put_sums(share, columns, own(before));
-      this->k_.issue(this->s_, kernel::EmbeddingForward{this->indices(tokens),
-                                                        this->put(share, columns, own(table)), first, to});
-      this->k_.issue(this->s_, kernel::EmbeddingBackward{this->indices(tokens), this->put(rows, columns, dy),
-                                                         first, back});
-      this->expect_near(to, out);
-      this->expect_near(back, gradient);
+      const Tensor to = fresh(rows, columns), back = put_sums(share, columns, own(before));
+      issue(kernel::EmbeddingForward{indices(tokens), put(share, columns, own(table)), first, to});
+      issue(kernel::EmbeddingBackward{indices(tokens), put(rows, columns, dy), first, back});
+      expect_near(to, out);
+      expect_near(back, gradient);
     }
 }
 
-TYPED_TEST(CpuKernels, RowMaximumIsFoundWhereverItIs) {
+TEST_P(CpuKernels, RowMaximumIsFoundWhereverItIs) {
   for (const int64_t columns : {1, 7, 8, 29}) {
-    Values x = this->random(columns * columns);  // in row i at i
+    Values x = random(columns * columns);  // in row i at i
     for (int64_t i = 0; i < columns; ++i) x[i * columns + i] = 9 + static_cast<double>(i % 3);
-    const Tensor maximum = this->fresh(columns, 1, this->kSums), own = this->fresh(columns, 1, this->kSums);
-    this->k_.issue(this->s_, kernel::ExponentialSums{this->put(columns, columns, x),
-                                                     this->indices(std::vector<int32_t>(columns)), 0, maximum,
-                                                     own, this->fresh(columns, 2, this->kSums)});
-    const Values values = this->get(maximum);
-    EXPECT_EQ(values, this->get(own));
+    const Tensor maximum = fresh(columns, 1, sums_), own = fresh(columns, 1, sums_);
+    issue(kernel::ExponentialSums{put(columns, columns, x), indices(std::vector<int32_t>(columns)), 0,
+                                  maximum, own, fresh(columns, 2, sums_)});
+    const Values values = get(maximum);
+    EXPECT_EQ(values, get(own));
     for (int64_t i = 0; i < columns; ++i) EXPECT_EQ(values[i], 9 + static_cast<double>(i % 3)) << columns;
   }
 }
 
-TYPED_TEST(CpuKernels, CrossEntropyInShares) {
+TEST_P(CpuKernels, CrossEntropyInShares) {
   const int64_t rows = 4, vocabulary = 1084;  // over the block of a sum
-  Values logits = this->random(rows * vocabulary);
+  Values logits = random(rows * vocabulary);
   for (double& value : logits) value *= 8;
   for (int64_t i = 0; i < vocabulary; ++i)
     // One row far from the others, and all of it negative.
-    logits[i] = this->rounded(logits[i] - 300);
+    logits[i] = rounded(logits[i] - 300, type_);
   const std::vector<int32_t> targets{0, 1083, 541, 542};
   const double factor = 0.25, loss_before = 2;
   double loss = loss_before;
@@ -399,12 +385,10 @@ TYPED_TEST(CpuKernels, CrossEntropyInShares) {
     Values maximum(rows, -INFINITY), sums(2 * rows);
     std::vector<std::pair<Tensor, Tensor>> shares;  // own maxima and sums
     for (int64_t rank = 0; rank < ranks; ++rank) {
-      const auto& [highest, sum] =
-          shares.emplace_back(this->fresh(rows, 1, this->kSums), this->fresh(rows, 2, this->kSums));
-      this->k_.issue(
-          this->s_, kernel::ExponentialSums{this->put(rows, share, own(logits, rank)), this->indices(targets),
-                                            rank * share, this->fresh(rows, 1, this->kSums), highest, sum});
-      const Values part = this->get(highest);
+      const auto& [highest, sum] = shares.emplace_back(fresh(rows, 1, sums_), fresh(rows, 2, sums_));
+      issue(kernel::ExponentialSums{put(rows, share, own(logits, rank)), indices(targets), rank * share,
+                                    fresh(rows, 1, sums_), highest, sum});
+      const Values part = get(highest);
       for (int64_t i = 0; i < rows; ++i) {
         EXPECT_EQ(part[i], *std::max_element(&logits[i * vocabulary + rank * share],
                                              &logits[i * vocabulary + rank * share] + share));
@@ -412,39 +396,36 @@ TYPED_TEST(CpuKernels, CrossEntropyInShares) {
       }
     }
     for (const auto& [highest, sum] : shares) {  // brought to all ranks' maximum
-      this->k_.issue(this->s_, kernel::RescaleRows{highest, this->put_sums(rows, 1, maximum), {}, 1, sum, 1});
-      const Values part = this->get(sum);
+      issue(kernel::RescaleRows{highest, put_sums(rows, 1, maximum), {}, 1, sum, 1});
+      const Values part = get(sum);
       for (int64_t i = 0; i < 2 * rows; ++i) sums[i] += part[i];
     }
     for (int64_t rank = 0; rank < ranks; ++rank) {
-      const Tensor in_place = this->put(rows, share, own(logits, rank)),
-                   total = this->put_sums(1, 1, {loss_before});
-      this->k_.issue(this->s_,
-                     kernel::CrossEntropy{this->put_sums(rows, 1, maximum), this->put_sums(rows, 2, sums),
-                                          this->indices(targets), rank * share, factor, in_place, total});
-      this->expect_near(in_place, own(gradient, rank));
-      this->expect_near(total, {loss}, 10);
+      const Tensor in_place = put(rows, share, own(logits, rank)), total = put_sums(1, 1, {loss_before});
+      issue(kernel::CrossEntropy{put_sums(rows, 1, maximum), put_sums(rows, 2, sums), indices(targets),
+                                 rank * share, factor, in_place, total});
+      expect_near(in_place, own(gradient, rank));
+      expect_near(total, {loss}, 10);
     }
   }
 }
 
-TYPED_TEST(CpuKernels, SumsOfSquaresAreAdded) {
-  const Values x = this->random(101);
+TEST_P(CpuKernels, SumsOfSquaresAreAdded) {
+  const Values x = random(101);
   double plain = 0.5;
   for (const double value : x) plain += 0.25 * value * value;
-  const Tensor total = this->fresh(1, 1, DType::f64);
-  this->k_.issue(this->s_, kernel::Fill{total, 0.5});
-  this->k_.issue(this->s_, kernel::AddSumOfSquares{0.25, this->put(101, 1, x), total});
-  this->expect_near(total, {plain});  // in double whatever the type
+  const Tensor total = fresh(1, 1, DType::f64);
+  issue(kernel::Fill{total, 0.5});
+  issue(kernel::AddSumOfSquares{0.25, put(101, 1, x), total});
+  expect_near(total, {plain});  // in double whatever the type
 }
 
-TYPED_TEST(CpuKernels, AdamW) {
+TEST_P(CpuKernels, AdamW) {
   const int64_t count = 77;
   for (const double max_norm : {0.0, 0.5, 1e9}) {  // no total; clipped; too small to be
-    Values master = this->random(count), first(count), second(count);
-    const Tensor tmaster = this->put_sums(7, 11, master), m = this->put_sums(7, 11, first),
-                 v = this->put_sums(7, 11, second);
-    const Tensor weight = this->kType == this->kSums ? tmaster : this->fresh(7, 11);
+    Values master = random(count), first(count), second(count);
+    const Tensor tmaster = put_sums(7, 11, master), m = put_sums(7, 11, first), v = put_sums(7, 11, second);
+    const Tensor weight = type_ == sums_ ? tmaster : fresh(7, 11);
     for (int step = 1; step <= 3; ++step) {
       const AdamW options{.learning_rate = 0.01,
                           .beta1 = 0.8,
@@ -452,14 +433,13 @@ TYPED_TEST(CpuKernels, AdamW) {
                           .epsilon = 1e-6,
                           .weight_decay = 0.1,
                           .step = step};
-      const Values g = this->random(count);
+      const Values g = random(count);
       Tensor total;
       if (max_norm > 0) {
-        total = this->fresh(1, 1, DType::f64);
-        this->k_.issue(this->s_, kernel::Fill{total, 16});
+        total = fresh(1, 1, DType::f64);
+        issue(kernel::Fill{total, 16});
       }
-      this->k_.issue(
-          this->s_, kernel::AdamW{options, max_norm, total, this->put_sums(7, 11, g), m, v, tmaster, weight});
+      issue(kernel::AdamW{options, max_norm, total, put_sums(7, 11, g), m, v, tmaster, weight});
       const double scale = max_norm == 0.5 ? 0.5 / 4 : 1;
       for (int64_t i = 0; i < count; ++i) {
         first[i] = 0.8 * first[i] + 0.2 * scale * g[i];
@@ -468,12 +448,12 @@ TYPED_TEST(CpuKernels, AdamW) {
                      square = second[i] / (1 - std::pow(0.9, step));
         master[i] -= 0.01 * 0.1 * master[i] + 0.01 * mean / (std::sqrt(square) + 1e-6);
       }
-      this->expect_near(m, first);
-      this->expect_near(v, second);
-      this->expect_near(tmaster, master);
-      Values stored = this->get(tmaster);
-      for (double& value : stored) value = this->rounded(value);
-      EXPECT_EQ(this->get(weight), stored);
+      expect_near(m, first);
+      expect_near(v, second);
+      expect_near(tmaster, master);
+      Values stored = get(tmaster);
+      for (double& value : stored) value = rounded(value, type_);
+      EXPECT_EQ(get(weight), stored);
     }
   }
 }

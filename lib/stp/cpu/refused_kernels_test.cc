@@ -7,6 +7,7 @@
 
 #include "stp/cpu/cpu_backend.h"
 #include "stp/device/kernels.h"
+#include "support/refusal.h"
 
 namespace stp::cpu::refused_kernels_test {
 namespace {
@@ -22,13 +23,9 @@ class RefusedKernels : public testing::Test {
   // The text must name the kernel and contain `reason`.
   template <typename Kernel>
   void expect_refused(const Kernel& kernel, const std::string& reason) {
-    try {
-      k_.issue(s_, kernel);
-      ADD_FAILURE() << kernel.name << " accepted: " << reason;
-    } catch (const std::logic_error& error) {
-      EXPECT_THAT(error.what(), testing::StartsWith(kernel.name + std::string(": ")));
-      EXPECT_THAT(error.what(), testing::HasSubstr(reason));
-    }
+    EXPECT_THAT(
+        error_of<std::logic_error>([&] { k_.issue(s_, kernel); }),
+        testing::AllOf(testing::StartsWith(kernel.name + std::string(": ")), testing::HasSubstr(reason)));
   }
 
   std::unique_ptr<Backend> backend_ = make_backend({.world_size = 1});

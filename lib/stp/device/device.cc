@@ -1,7 +1,11 @@
 #include "stp/device/device.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
+
+#include "stp/device/bfloat16.h"
+#include "stp/device/element_type.h"
 
 namespace stp {
 
@@ -51,6 +55,29 @@ void check_holds(const Tensor& tensor, size_t bytes) {
   if (const size_t held = tensor.memory->bytes - tensor.offset; bytes > held)
     throw std::logic_error(std::to_string(bytes) + " bytes are more than the tensor's " +
                            std::to_string(held));
+}
+
+std::vector<double> download_doubles(Device& device, Stream& stream, const Tensor& tensor) {
+  return with_element<Bfloat16>(tensor.type, "a parameter", [&](auto zero) {
+    const auto elements = download<decltype(zero)>(device, stream, tensor);
+    return std::vector<double>(elements.begin(), elements.end());
+  });
+}
+
+void upload_doubles(Device& device, Stream& stream, const Tensor& tensor, const std::vector<double>& values) {
+  with_element<Bfloat16>(tensor.type, "a parameter", [&](auto zero) {
+    using T = decltype(zero);
+    std::vector<T> elements(values.size());
+    std::transform(values.begin(), values.end(), elements.begin(), [](double value) {
+      // Not directly from double: a bf16 weight is its fp32 master, rounded.
+      return T(static_cast<Wide<T>>(value));
+    });
+    const auto count = static_cast<int64_t>(elements.size());
+    for (int64_t at = 0; at < tensor.elements(); at += count) {
+      const int64_t some = std::min(count, tensor.elements() - at);
+      device.upload(stream, tensor.part(at, 1, some), std::as_bytes(std::span(elements).first(some)));
+    }
+  });
 }
 
 }  // namespace stp

@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "stp/device/caching_allocator.h"
 #include "stp/device/memory_tracker.h"
@@ -91,5 +92,19 @@ class Device {
 
 /// Throws std::logic_error if the tensor is empty, released, or smaller than `bytes`.
 void check_holds(const Tensor& tensor, size_t bytes);
+
+// For set-up and inspection, not for steps.
+
+/// Downloads all elements of `tensor`, whose type T has.
+template <typename T>
+std::vector<T> download(Device& device, Stream& stream, const Tensor& tensor) {
+  std::vector<T> elements(static_cast<size_t>(tensor.elements()));
+  device.download(stream, tensor, std::as_writable_bytes(std::span(elements)));
+  return elements;
+}
+/// Downloads elements of any type but i32 as doubles; uploads doubles, rounded. An upload repeats values if
+/// there are fewer than elements.
+std::vector<double> download_doubles(Device& device, Stream& stream, const Tensor& tensor);
+void upload_doubles(Device& device, Stream& stream, const Tensor& tensor, const std::vector<double>& values);
 
 }  // namespace stp

@@ -5,9 +5,6 @@
 #include <string>
 #include <thread>
 
-#include "stp/device/bfloat16.h"
-#include "stp/device/element_type.h"
-
 namespace stp {
 namespace {
 
@@ -179,30 +176,6 @@ void upload_share(Device& device, Stream& stream, const BucketState& bucket, con
   std::rotate(values.begin(), values.begin() + (begin - state.begin) % std::ssize(values), values.end());
   values.resize(std::min<size_t>(values.size(), end - begin));
   upload_doubles(device, stream, shared.part(begin - bucket.share_begin, 1, end - begin), values);
-}
-
-std::vector<double> download_doubles(Device& device, Stream& stream, const Tensor& tensor) {
-  return with_element<Bfloat16>(tensor.type, "a parameter", [&](auto zero) {
-    std::vector<decltype(zero)> elements(static_cast<size_t>(tensor.elements()));
-    device.download(stream, tensor, std::as_writable_bytes(std::span(elements)));
-    return std::vector<double>(elements.begin(), elements.end());
-  });
-}
-
-void upload_doubles(Device& device, Stream& stream, const Tensor& tensor, const std::vector<double>& values) {
-  with_element<Bfloat16>(tensor.type, "a parameter", [&](auto zero) {
-    using T = decltype(zero);
-    std::vector<T> elements(values.size());
-    std::transform(values.begin(), values.end(), elements.begin(), [](double value) {
-      // Not directly from double: a bf16 weight is its fp32 master, rounded.
-      return T(static_cast<Wide<T>>(value));
-    });
-    const auto count = static_cast<int64_t>(elements.size());
-    for (int64_t at = 0; at < tensor.elements(); at += count) {
-      const int64_t some = std::min(count, tensor.elements() - at);
-      device.upload(stream, tensor.part(at, 1, some), std::as_bytes(std::span(elements).first(some)));
-    }
-  });
 }
 
 }  // namespace stp

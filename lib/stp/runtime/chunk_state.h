@@ -86,10 +86,6 @@ ChunkState make_chunk(Device& device, Stream& stream, const Training& training, 
 /// Frees the memory of a chunk's buffers.
 void release_chunk(Device& device, Stream& stream, ChunkState& chunk);
 
-/// Downloads elements of `tensor` (any type but i32) as doubles; uploads doubles, rounded. An upload repeats
-/// values if there are fewer than elements. For set-up and inspection, not for steps.
-std::vector<double> download_doubles(Device& device, Stream& stream, const Tensor& tensor);
-void upload_doubles(Device& device, Stream& stream, const Tensor& tensor, const std::vector<double>& values);
 /// Uploads those of a parameter's values that belong to this replica's share; `shared` holds the bucket's
 /// share. Values repeat if there are fewer than elements.
 void upload_share(Device& device, Stream& stream, const BucketState& bucket, const Tensor& shared,
