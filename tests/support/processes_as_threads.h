@@ -55,17 +55,13 @@ class Messages {
 class ProcessAsThread : public Processes {
  public:
   ProcessAsThread(Messages& messages, int index, int count)
-      : messages_(messages), index_(index), count_(count) {}
-  [[nodiscard]] int index() const override { return index_; }
-  [[nodiscard]] int count() const override { return count_; }
-  [[nodiscard]] int index_on_node() const override { return index_; }
+      : Processes({index, count, index}), messages_(messages) {}
 
  private:
-  void send(int to, const std::string& text) override { messages_.send(index_, to, text); }
-  std::string receive(int from) override { return messages_.receive(from, index_); }
+  void send(int to, const std::string& text) override { messages_.send(index(), to, text); }
+  std::string receive(int from) override { return messages_.receive(from, index()); }
 
   Messages& messages_;
-  const int index_, count_;
 };
 
 /// Runs `process` as so many of them; returns how each ended: "" or what it threw.

@@ -1,6 +1,5 @@
 #include "stp/cpu/cpu_backend.h"
 
-#include <map>
 #include <optional>
 #include <stdexcept>
 #include <utility>
@@ -12,51 +11,29 @@
 namespace stp::cpu {
 namespace {
 
-class CpuBackend : public Backend {
+class CpuBackend : public BackendOf<CpuRun, CpuDevice> {
  public:
-  /// `processes`: null if this process drives all ranks. With `replay`, only its rank.
-  CpuBackend(const BackendOptions& options, Processes* processes, std::optional<Replay> replay,
+  /// `of_run`: null if this process drives all ranks. With `replay`, only its rank.
+  CpuBackend(const BackendOptions& options, Processes* of_run, std::optional<Replay> replay,
              const ReplaceKernels& replace)
-      : processes_(processes == nullptr ? alone_ : *processes),
-        run_(options.deadline_s, &processes_.progress(), options.hooks),
-        world_size_(options.world_size),
+      : BackendOf(options.world_size, of_run, options.deadline_s, progress_of(of_run), options.hooks),
         replay_(std::move(replay)) {
-    if (world_size_ < 1) throw std::logic_error("a world without ranks");
-    if (replay_ && (replay_->rank < 0 || replay_->rank >= world_size_))
+    if (world_size() < 1) throw std::logic_error("a world without ranks");
+    if (replay_ && (replay_->rank < 0 || replay_->rank >= world_size()))
       throw std::logic_error("a replay of a rank outside the world");
     for (const int rank : replay_ ? std::vector{replay_->rank}
-                                  : ranks_of_process(world_size_, processes_.index(), processes_.count()))
-      devices_.emplace(rank, std::make_unique<CpuDevice>(run_, rank, options, replace));
+                                  : ranks_of_process(world_size(), processes().index(), processes().count()))
+      add_device(rank, options, replace);
   }
 
   [[nodiscard]] std::string name() const override { return "cpu"; }
-  [[nodiscard]] int world_size() const override { return world_size_; }
-  [[nodiscard]] std::vector<int> ranks() const override {
-    std::vector<int> all;
-    for (const auto& [rank, device] : devices_) all.push_back(rank);
-    return all;
-  }
-  CpuDevice& device(int rank) override { return *devices_.at(rank); }
-
   std::unique_ptr<Group> group(const std::string& name, const std::vector<int>& members, GroupUse) override {
     if (replay_) return make_emulated_group(name, *replay_, members);
-    std::vector<int> driven_by;
-    for (const int member : members)
-      driven_by.push_back(process_of_rank(member, world_size_, processes_.count()));
-    return make_group(name, members, driven_by, processes_);
+    return make_group(name, members, world_size(), processes());
   }
 
-  Processes& processes() override { return processes_; }
-  RunGuard& guard() override { return run_.guard; }
-  void describe_with(DescribeOp describe) override { run_.describe_with(std::move(describe)); }
-
  private:
-  Processes alone_;
-  Processes& processes_;
-  CpuRun run_;
-  const int world_size_;
   const std::optional<Replay> replay_;
-  std::map<int, std::unique_ptr<CpuDevice>> devices_;  // by rank
 };
 
 }  // namespace

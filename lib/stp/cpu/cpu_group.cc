@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "stp/base/error.h"
 #include "stp/cpu/cpu_stream.h"
 #include "stp/device/bfloat16.h"
 #include "stp/device/element_type.h"
@@ -140,10 +141,10 @@ class SharedCall {
 
   [[nodiscard]] std::string missing() {
     const std::lock_guard lock(mutex_);
-    std::string text;
+    std::vector<std::string> missing;
     for (size_t i = 0; i < streams_.size(); ++i)
-      if (!come_[i]) text += (text.empty() ? "rank " : ", rank ") + std::to_string(streams_[i]->rank());
-    return text.empty() ? "other processes" : text;
+      if (!come_[i]) missing.push_back("rank " + std::to_string(streams_[i]->rank()));
+    return missing.empty() ? "other processes" : joined(missing);
   }
 
   // The last stream to arrive does this work.
@@ -156,10 +157,8 @@ class SharedCall {
     stream.run().guard.poll(
         wait_for, [&] { return pending->done(); },
         [&] {
-          std::string text;
-          for (const int process : pending->missing())
-            text += (text.empty() ? "process " : ", process ") + std::to_string(process);
-          return stream.where() + " waits in " + name_ + " for " + text;
+          const auto words = [](int process) { return "process " + std::to_string(process); };
+          return stream.where() + " waits in " + name_ + " for " + joined(pending->missing(), words);
         });
   }
 
@@ -306,14 +305,16 @@ class CpuGroup : public Group {
 
 }  // namespace
 
-std::unique_ptr<Group> make_group(std::string name, std::vector<int> members, std::vector<int> driven_by,
+std::unique_ptr<Group> make_group(std::string name, std::vector<int> members, int world_size,
                                   Processes& processes) {
   auto remote = std::make_shared<Remote>();
   remote->here = processes.index();
-  remote->driven_by = driven_by;
+  for (size_t member = 0; member < members.size(); ++member) {
+    const int process = process_of_rank(members[member], world_size, processes.count());
+    remote->driven_by.push_back(process);
+    remote->members[process].push_back(static_cast<int>(member));
+  }
   std::vector<int> among;
-  for (size_t member = 0; member < members.size(); ++member)
-    remote->members[driven_by[member]].push_back(static_cast<int>(member));
   for (const auto& [process, theirs] : remote->members) among.push_back(process);
   std::vector<int> local = remote->members[remote->here];
   if (among.size() == 1)

@@ -11,9 +11,9 @@
 
 namespace stp::cpu {
 
-/// `driven_by`: the process of each member. Sums are computed in the members' order, so all members get the
-/// same bits for any number of threads and processes.
-std::unique_ptr<Group> make_group(std::string name, std::vector<int> members, std::vector<int> driven_by,
+/// Of world ranks that the processes drive (process_of_rank()). Sums are computed in the members' order, so
+/// all members get the same bits for any number of threads and processes.
+std::unique_ptr<Group> make_group(std::string name, std::vector<int> members, int world_size,
                                   Processes& processes);
 
 }  // namespace stp::cpu

@@ -49,15 +49,10 @@ std::string version(int number) {
 }  // namespace
 
 CudaBackend::CudaBackend(const BackendOptions& options, const std::vector<int>& ranks, int gpu,
-                         Progress* progress)
-    : world_size_(checked_world_size(options, ranks, gpu)), run_(options.deadline_s, gpu, progress) {
-  for (const int rank : ranks) devices_.emplace(rank, std::make_unique<CudaDevice>(run_, rank, options));
-}
-
-std::vector<int> CudaBackend::ranks() const {
-  std::vector<int> all;
-  for (const auto& [rank, device] : devices_) all.push_back(rank);
-  return all;
+                         Processes* of_run)
+    : BackendOf(checked_world_size(options, ranks, gpu), of_run, options.deadline_s, gpu,
+                progress_of(of_run)) {
+  for (const int rank : ranks) add_device(rank, options);
 }
 
 std::unique_ptr<Group> CudaBackend::group(const std::string& name, const std::vector<int>& members,

@@ -3,7 +3,6 @@
 // not exist (make_replay_backend).
 #pragma once
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,33 +36,18 @@ double gpu_memory(int gpu = 0);
 SharedJson gpu_facts(int gpu = 0);
 
 /// The common part of all CUDA backends: this process's ranks on one GPU. Groups are of ranks that share it.
-class CudaBackend : public Backend {
+class CudaBackend : public BackendOf<CudaRun, CudaDevice> {
  public:
   /// Throws InputError like check_gpu(), and std::logic_error for ranks outside the world.
   CudaBackend(const BackendOptions& options, const std::vector<int>& ranks, int gpu,
-              Progress* progress = nullptr);
+              Processes* of_run = nullptr);
 
   [[nodiscard]] std::string name() const override { return "cuda"; }
-  [[nodiscard]] int world_size() const override { return world_size_; }
-  [[nodiscard]] std::vector<int> ranks() const override;
-  CudaDevice& device(int rank) override { return *devices_.at(rank); }
   [[nodiscard]] std::optional<int> ranks_per_device() const override {
-    return static_cast<int>(devices_.size());
+    return static_cast<int>(ranks().size());
   }
   std::unique_ptr<Group> group(const std::string& name, const std::vector<int>& members,
                                GroupUse use) override;
-  Processes& processes() override { return processes_; }
-  RunGuard& guard() override { return run_.guard; }
-  void describe_with(DescribeOp describe) override { run_.describe_with(std::move(describe)); }
-
- protected:
-  CudaRun& run() { return run_; }
-
- private:
-  const int world_size_;
-  Processes processes_;
-  CudaRun run_;
-  std::map<int, std::unique_ptr<CudaDevice>> devices_;  // by rank
 };
 
 }  // namespace stp::cuda

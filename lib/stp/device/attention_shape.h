@@ -21,7 +21,11 @@ struct AttentionShape {
 };
 
 /// The position in the whole sequence of row `row` of the `seq` tokens that rank `cp_index` of `cp` has.
-int64_t position_of(int cp, int cp_index, int64_t seq, int64_t row);
+inline int64_t position_of(int cp, int cp_index, int64_t seq, int64_t row) {
+  const int64_t piece = seq / 2;
+  if (cp == 1) return row;
+  return row < piece ? cp_index * piece + row : (2 * cp - 1 - cp_index) * piece + row - piece;
+}
 
 /// This rank's queries and another rank's keys in one ring step, for each sample: the queries from
 /// `first_query` to the end and the first `keys` keys. Each query attends to all of these keys.
@@ -31,6 +35,10 @@ struct AttentionBlock {
 /// The block of the rank of `shape` and the keys of rank `other` of its ring. If other < cp_index, all
 /// queries attend to the first piece, which is before both of this rank's pieces. Otherwise the queries of
 /// the second piece attend to both pieces.
-AttentionBlock attention_block(const AttentionShape& shape, int other);
+inline AttentionBlock attention_block(const AttentionShape& shape, int other) {
+  const int piece = shape.seq / 2;
+  return other < shape.cp_index ? AttentionBlock{.first_query = 0, .keys = piece}
+                                : AttentionBlock{.first_query = piece, .keys = shape.seq};
+}
 
 }  // namespace stp

@@ -4,9 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "stp/device/device.h"
@@ -36,6 +38,47 @@ class Backend {
   virtual void describe_with(DescribeOp describe) = 0;
 };
 
+/// A backend whose devices are of one class and share one `Run`.
+template <typename Run, typename OneDevice>
+class BackendOf : public Backend {
+ public:
+  [[nodiscard]] int world_size() const override { return world_size_; }
+  [[nodiscard]] std::vector<int> ranks() const override {
+    std::vector<int> all;
+    for (const auto& [rank, device] : devices_) all.push_back(rank);
+    return all;
+  }
+  OneDevice& device(int rank) override { return *devices_.at(rank); }
+  Processes& processes() override { return processes_; }
+  RunGuard& guard() override { return run_.guard; }
+  void describe_with(DescribeOp describe) override { run_.describe_with(std::move(describe)); }
+
+ protected:
+  /// `processes`: null if this process drives all ranks. `of_run`: what Run is made of.
+  template <typename... Arguments>
+  BackendOf(int world_size, Processes* processes, Arguments&&... of_run)
+      : world_size_(world_size),
+        processes_(processes == nullptr ? alone_ : *processes),
+        run_(std::forward<Arguments>(of_run)...) {}
+  /// For `of_run`.
+  static Progress* progress_of(Processes* processes) {
+    return processes == nullptr ? nullptr : &processes->progress();
+  }
+  Run& run() { return run_; }
+  /// Makes a rank's device, of the run and what else its class takes.
+  template <typename... Arguments>
+  void add_device(int rank, Arguments&&... of_device) {
+    devices_.emplace(rank, std::make_unique<OneDevice>(run_, rank, std::forward<Arguments>(of_device)...));
+  }
+
+ private:
+  const int world_size_;
+  Processes alone_;
+  Processes& processes_;
+  Run run_;
+  std::map<int, std::unique_ptr<OneDevice>> devices_;  // by rank
+};
+
 /// What is done where ops start: it takes their time (the backend `emulated`), or makes them late or fail
 /// (stp run --inject).
 struct OpHooks {
@@ -48,9 +91,6 @@ struct OpHooks {
   /// Asked on the host's thread after each GEMM: whether its output becomes NaN.
   std::function<bool(int rank)> spoils = {};
 };
-
-/// Indices of the `members` that are in `ranks`, for Group's constructor.
-std::vector<int> local_members(const std::vector<int>& members, const std::vector<int>& ranks);
 
 struct BackendOptions {
   int world_size = 1;

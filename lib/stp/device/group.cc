@@ -61,6 +61,14 @@ std::string Call::text() const {
          to_string(tensor.type);
 }
 
+std::vector<int> local_members(const std::vector<int>& members, const std::vector<int>& ranks) {
+  std::vector<int> local;
+  for (size_t i = 0; i < members.size(); ++i)
+    if (std::find(ranks.begin(), ranks.end(), members[i]) != ranks.end())
+      local.push_back(static_cast<int>(i));
+  return local;
+}
+
 Group::Group(std::string name, std::vector<int> members, std::vector<int> local)
     : name_(std::move(name)),
       members_(std::move(members)),

@@ -55,6 +55,9 @@ struct Traffic {
   int64_t calls = 0;
 };
 
+/// Indices of the `members` that are in `ranks`, for Group's constructor.
+std::vector<int> local_members(const std::vector<int>& members, const std::vector<int>& ranks);
+
 class Group {
  public:
   /// `members`: world ranks. `local`: ascending indices of the members that this process drives, at least
@@ -85,6 +88,8 @@ class Group {
   /// A link has two members: the `in` of the first becomes the `out` of the second. In a ring, each member's
   /// `in` becomes the `out` of the next, all at once; the first follows the last.
   void transfer(std::span<const Part> parts);
+  /// Makes a call of any kind.
+  void give(const Call& call);
 
   /// Traffic of a local member, by its index in local().
   [[nodiscard]] const Traffic& traffic(int local) const { return traffic_[local]; }
@@ -97,7 +102,6 @@ class Group {
   void check(const Call& call) const;
   /// Whether blocks fill their tensors, and a local member receives what another local member sends it.
   [[nodiscard]] bool blocks_fit(std::span<const Part> parts) const;
-  void give(const Call& call);
 
   const std::string name_;
   const std::vector<int> members_, local_;

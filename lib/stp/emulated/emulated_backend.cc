@@ -5,7 +5,6 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
-#include <map>
 #include <utility>
 #include <vector>
 
@@ -114,40 +113,19 @@ class WakeInTime {
   sched_param priority_{};
 };
 
-class EmulatedBackend : public Backend {
+class EmulatedBackend : private WakeInTime, public BackendOf<cpu::CpuRun, EmulatedDevice> {
  public:
-  /// `processes`: null if this process drives all ranks.
-  EmulatedBackend(const BackendOptions& options, Processes* processes)
-      : processes_(processes == nullptr ? alone_ : *processes),
-        run_(options.deadline_s, &processes_.progress(), options.hooks),
-        world_size_(options.world_size) {
-    for (const int rank : ranks_of_process(world_size_, processes_.index(), processes_.count()))
-      devices_.emplace(rank, std::make_unique<EmulatedDevice>(run_, rank, options));
+  /// `of_run`: null if this process drives all ranks.
+  EmulatedBackend(const BackendOptions& options, Processes* of_run)
+      : BackendOf(options.world_size, of_run, options.deadline_s, progress_of(of_run), options.hooks) {
+    for (const int rank : ranks_of_process(world_size(), processes().index(), processes().count()))
+      add_device(rank, options);
   }
 
   [[nodiscard]] std::string name() const override { return "emulated"; }
-  [[nodiscard]] int world_size() const override { return world_size_; }
-  [[nodiscard]] std::vector<int> ranks() const override {
-    return ranks_of_process(world_size_, processes_.index(), processes_.count());
-  }
-  Device& device(int rank) override { return *devices_.at(rank); }
   std::unique_ptr<Group> group(const std::string& name, const std::vector<int>& members, GroupUse) override {
-    std::vector<int> driven_by;
-    for (const int member : members)
-      driven_by.push_back(process_of_rank(member, world_size_, processes_.count()));
-    return std::make_unique<EmulatedGroup>(cpu::make_group(name, members, driven_by, processes_));
+    return std::make_unique<EmulatedGroup>(cpu::make_group(name, members, world_size(), processes()));
   }
-  Processes& processes() override { return processes_; }
-  RunGuard& guard() override { return run_.guard; }
-  void describe_with(DescribeOp describe) override { run_.describe_with(std::move(describe)); }
-
- private:
-  const WakeInTime wake_in_time_;
-  Processes alone_;
-  Processes& processes_;
-  cpu::CpuRun run_;
-  const int world_size_;
-  std::map<int, std::unique_ptr<EmulatedDevice>> devices_;  // by rank
 };
 
 }  // namespace

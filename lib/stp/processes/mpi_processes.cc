@@ -58,28 +58,23 @@ class MpiProcesses final : public Processes {
   MpiProcesses& operator=(const MpiProcesses&) = delete;
   ~MpiProcesses() override;
 
-  [[nodiscard]] int index() const override { return index_; }
-  [[nodiscard]] int count() const override { return count_; }
-  [[nodiscard]] int index_on_node() const override { return index_on_node_; }
-  std::unique_ptr<Exchange> make_exchange(const std::vector<int>& among) override;
   [[noreturn]] void abort(const std::string& why, int code) override;
 
  private:
-  class MpiExchange;
   class MpiPending;
   enum class Way { send, receive };
 
   void transfer(Way way, const Message& message);
   void send(int to, const std::string& text) override;
   std::string receive(int from) override;
+  std::unique_ptr<Pending> start(const std::vector<uint64_t>& number_with, uint64_t call,
+                                 std::span<const Message> sends, std::span<const Message> receives) override;
   /// Call before every call of MPI. Throws std::runtime_error if messages were given up.
   std::unique_lock<std::mutex> enter();
   void share_progress();
 
   const std::chrono::duration<double> patience_;
   std::mutex mutex_;
-  int index_ = 0, count_ = 0, index_on_node_ = 0;
-  std::vector<uint64_t> exchanges_;  // by process: number of exchanges with it
   // Messages were given up. MPI may still write to their memory, so it is not called any more.
   std::atomic<bool> given_up_{false};
   std::atomic<bool> ending_{false}, all_ending_{false};
@@ -88,15 +83,16 @@ class MpiProcesses final : public Processes {
 
 MpiProcesses::MpiProcesses(int launched, double deadline_s) : patience_(kPatience * deadline_s) {
   const TimeLimit limit("MPI_Init", patience_);
-  int threads = 0;
+  int threads = 0, index = 0, count = 0, index_on_node = 0;
   MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &threads);
-  MPI_Comm_size(MPI_COMM_WORLD, &count_);
-  MPI_Comm_rank(MPI_COMM_WORLD, &index_);
-  if (count_ != launched) {
+  MPI_Comm_size(MPI_COMM_WORLD, &count);
+  MPI_Comm_rank(MPI_COMM_WORLD, &index);
+  set_place({index, count});
+  if (count != launched) {
     MPI_Finalize();
     throw InputError(
         "", "launcher",
-        "started " + std::to_string(launched) + " processes, but MPI knows of " + std::to_string(count_),
+        "started " + std::to_string(launched) + " processes, but MPI knows of " + std::to_string(count),
         "start with mpirun of the MPI that this build has, or with srun --mpi=pmix");
   }
   int has_limit = 0;
@@ -105,10 +101,10 @@ MpiProcesses::MpiProcesses(int launched, double deadline_s) : patience_(kPatienc
   if (threads < MPI_THREAD_SERIALIZED || has_limit == 0 || *largest_tag < kTextTag)
     abort("this MPI allows too few threads, or too few tags", 1);
   MPI_Comm node = MPI_COMM_NULL;
-  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, index_, MPI_INFO_NULL, &node);
-  MPI_Comm_rank(node, &index_on_node_);
+  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, index, MPI_INFO_NULL, &node);
+  MPI_Comm_rank(node, &index_on_node);
   MPI_Comm_free(&node);
-  exchanges_.resize(count_);
+  set_place({index, count, index_on_node});
   progress_thread_ = std::thread([this] { share_progress(); });
 }
 
@@ -188,33 +184,17 @@ class MpiProcesses::MpiPending : public Pending {
   bool done_ = false;
 };
 
-class MpiProcesses::MpiExchange : public Exchange {
- public:
-  /// `numbers`: by process, the number of this exchange with it.
-  MpiExchange(MpiProcesses& all, std::vector<uint64_t> numbers) : all_(all), numbers_(std::move(numbers)) {}
-
-  std::unique_ptr<Pending> start(uint64_t call, std::span<const Message> sends,
-                                 std::span<const Message> receives) override {
-    const auto tag = [&](int process) {
-      return static_cast<int>(numbers_[process] % kExchanges * kCalls + call % kCalls);
-    };
-    auto pending = std::make_unique<MpiPending>(all_);
-    for (const Message& message : receives) pending->start(Way::receive, message, tag(message.process));
-    for (const Message& message : sends) pending->start(Way::send, message, tag(message.process));
-    return pending;
-  }
-
- private:
-  MpiProcesses& all_;
-  const std::vector<uint64_t> numbers_;
-};
-
-// Both processes make their common exchanges in one order, so they agree on the numbers without messages, and
-// no communicator is needed.
-std::unique_ptr<Exchange> MpiProcesses::make_exchange(const std::vector<int>& among) {
-  const std::vector<uint64_t> numbers = exchanges_;
-  for (const int process : among) ++exchanges_[process];
-  return std::make_unique<MpiExchange>(*this, numbers);
+// No communicator is needed.
+std::unique_ptr<Pending> MpiProcesses::start(const std::vector<uint64_t>& number_with, uint64_t call,
+                                             std::span<const Message> sends,
+                                             std::span<const Message> receives) {
+  const auto tag = [&](int process) {
+    return static_cast<int>(number_with[process] % kExchanges * kCalls + call % kCalls);
+  };
+  auto pending = std::make_unique<MpiPending>(*this);
+  for (const Message& message : receives) pending->start(Way::receive, message, tag(message.process));
+  for (const Message& message : sends) pending->start(Way::send, message, tag(message.process));
+  return pending;
 }
 
 // ---- texts ----
@@ -265,7 +245,7 @@ void MpiProcesses::share_progress() {
     } while (!test(requests));
     if (sum[0] != seen || sum[1] > 0) ++own.elsewhere;
     seen = sum[0];
-    all_ending_ = sum[2] == static_cast<uint64_t>(count_);
+    all_ending_ = sum[2] == static_cast<uint64_t>(count());
   }
 }
 

@@ -36,8 +36,16 @@ std::string Processes::broadcast(std::string text, const std::vector<int>& among
   return text;
 }
 
-std::unique_ptr<Exchange> Processes::make_exchange(const std::vector<int>&) {
-  throw std::logic_error("one process exchanges no data");
+std::unique_ptr<Exchange> Processes::make_exchange(const std::vector<int>& among) {
+  exchanges_.resize(count());
+  std::vector<uint64_t> numbers = exchanges_;
+  for (const int process : among) ++exchanges_[process];
+  return std::make_unique<Exchange>(*this, std::move(numbers));
+}
+
+std::unique_ptr<Pending> Exchange::start(uint64_t call, std::span<const Message> sends,
+                                         std::span<const Message> receives) {
+  return all_.start(numbers_, call, sends, receives);
 }
 
 void Processes::report_failure(const std::string& why) const {
@@ -54,6 +62,11 @@ void Processes::abort(const std::string& why, int code) {
 void Processes::send(int, const std::string&) { throw std::logic_error("one process has no other"); }
 
 std::string Processes::receive(int) { throw std::logic_error("one process has no other"); }
+
+std::unique_ptr<Pending> Processes::start(const std::vector<uint64_t>&, uint64_t, std::span<const Message>,
+                                          std::span<const Message>) {
+  throw std::logic_error("one process exchanges no data");
+}
 
 int process_of_rank(int rank, int world_size, int count) {
   return static_cast<int>(int64_t{rank} * count / world_size);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "stp/processes/progress.h"
@@ -29,14 +30,21 @@ class Pending {
   [[nodiscard]] virtual std::vector<int> missing() const = 0;
 };
 
+class Processes;
+
 /// Messages among the processes of one group. Any thread may use it.
 class Exchange {
  public:
-  virtual ~Exchange() = default;
+  /// `numbers`: by process, the number of this exchange with it.
+  Exchange(Processes& all, std::vector<uint64_t> numbers) : all_(all), numbers_(std::move(numbers)) {}
   /// Starts the messages of the group's call number `call` (each number once). Between two processes, the
   /// n-th message that one sends in a call is the n-th that the other receives, of the same size.
-  virtual std::unique_ptr<Pending> start(uint64_t call, std::span<const Message> sends,
-                                         std::span<const Message> receives) = 0;
+  std::unique_ptr<Pending> start(uint64_t call, std::span<const Message> sends,
+                                 std::span<const Message> receives);
+
+ private:
+  Processes& all_;
+  const std::vector<uint64_t> numbers_;
 };
 
 /// All processes make the same calls in one order, each from one thread. A process that fails ends the others
@@ -50,11 +58,11 @@ class Processes {
   virtual ~Processes() = default;
 
   /// The index of this process, and the number of processes. Process 0 writes results and messages for all.
-  [[nodiscard]] virtual int index() const { return 0; }
-  [[nodiscard]] virtual int count() const { return 1; }
+  [[nodiscard]] int index() const { return place_.index; }
+  [[nodiscard]] int count() const { return place_.count; }
   [[nodiscard]] bool is_root() const { return index() == 0; }
   /// The index of this process on its node, for the choice of a GPU.
-  [[nodiscard]] virtual int index_on_node() const { return 0; }
+  [[nodiscard]] int index_on_node() const { return place_.index_on_node; }
 
   /// Returns all processes' texts, in their order, at process 0; nothing elsewhere.
   std::vector<std::string> gather(std::string text);
@@ -64,7 +72,9 @@ class Processes {
   std::string broadcast(std::string text, const std::vector<int>& among);
 
   /// Makes a group's exchange. `among`, two processes or more, drive its members; only they make the call.
-  virtual std::unique_ptr<Exchange> make_exchange(const std::vector<int>& among);
+  /// Both of two processes make their common exchanges in one order, so they agree on the numbers without
+  /// messages.
+  std::unique_ptr<Exchange> make_exchange(const std::vector<int>& among);
 
   /// Prints `why` and the process on standard error, and ends all processes with exit code `code`. An error
   /// that ends one process must come here, because other processes may wait for it.
@@ -74,14 +84,26 @@ class Processes {
   Progress& progress() { return progress_; }
 
  protected:
+  struct Place {
+    int index = 0, count = 1, index_on_node = 0;
+  };
+  explicit Processes(Place place) : place_(place) {}
+  void set_place(Place place) { place_ = place; }
   /// Prints the message of abort().
   void report_failure(const std::string& why) const;
 
  private:
+  friend class Exchange;
   virtual void send(int to, const std::string& text);
   virtual std::string receive(int from);
+  /// Starts messages. `number_with`: by process, the number of their exchange with it, of whose calls this is
+  /// number `call`.
+  virtual std::unique_ptr<Pending> start(const std::vector<uint64_t>& number_with, uint64_t call,
+                                         std::span<const Message> sends, std::span<const Message> receives);
 
   Progress progress_;
+  Place place_;
+  std::vector<uint64_t> exchanges_;  // by process: number of exchanges with it
 };
 
 /// The process, of `count`, that drives `rank`. Processes drive consecutive ranks, and their numbers of ranks

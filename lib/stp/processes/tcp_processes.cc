@@ -266,20 +266,17 @@ class TcpProcesses final : public Processes {
   TcpProcesses& operator=(const TcpProcesses&) = delete;
   ~TcpProcesses() override;
 
-  [[nodiscard]] int index() const override { return all_.index; }
-  [[nodiscard]] int count() const override { return all_.count; }
-  [[nodiscard]] int index_on_node() const override { return all_.index_on_node; }
-  std::unique_ptr<Exchange> make_exchange(const std::vector<int>& among) override;
   [[noreturn]] void abort(const std::string& why, int code) override;
 
  private:
-  class TcpExchange;
   class TcpPending;
 
   void send(int to, const std::string& text) override {
     put(frame({FrameKind::message, to, kTexts, text.size()}, text.data()));
   }
   std::string receive(int from) override;
+  std::unique_ptr<Pending> start(const std::vector<uint64_t>& number_with, uint64_t call,
+                                 std::span<const Message> sends, std::span<const Message> receives) override;
   void put(const std::string& frame);
   std::optional<std::string> taken(int from, uint64_t tag);
   void listen();
@@ -293,7 +290,6 @@ class TcpProcesses final : public Processes {
   const Seconds patience_;
   std::optional<Relay> relay_;
   Socket socket_;
-  std::vector<uint64_t> exchanges_;  // by process: number of exchanges with it
   std::mutex sending_, mutex_;
   std::map<std::pair<int, uint64_t>, std::deque<std::string>> inbox_;  // by sender and tag
   std::atomic<bool> welcome_{false}, all_ended_{false}, aborting_{false}, closed_{false}, given_up_{false};
@@ -301,7 +297,9 @@ class TcpProcesses final : public Processes {
 };
 
 TcpProcesses::TcpProcesses(Rendezvous all, double deadline_s)
-    : all_(std::move(all)), patience_(kPatience * deadline_s), exchanges_(all_.count) {
+    : Processes({all.index, all.count, all.index_on_node}),
+      all_(std::move(all)),
+      patience_(kPatience * deadline_s) {
   const std::string where = all_.host + ":" + std::to_string(all_.port);
   std::string problem;
   if (is_root()) {
@@ -456,30 +454,14 @@ class TcpProcesses::TcpPending : public Pending {
   const std::vector<uint64_t> tags_;  // by process
 };
 
-class TcpProcesses::TcpExchange : public Exchange {
- public:
-  /// `numbers`: by process, the number of this exchange with it.
-  TcpExchange(TcpProcesses& all, std::vector<uint64_t> numbers) : all_(all), numbers_(std::move(numbers)) {}
-
-  std::unique_ptr<Pending> start(uint64_t call, std::span<const Message> sends,
-                                 std::span<const Message> receives) override {
-    std::vector<uint64_t> tags;
-    for (const uint64_t number : numbers_) tags.push_back(number << 32 | call);
-    for (const Message& each : sends)
-      all_.put(frame({FrameKind::message, each.process, tags[each.process], each.count}, each.bytes));
-    return std::make_unique<TcpPending>(all_, receives, std::move(tags));
-  }
-
- private:
-  TcpProcesses& all_;
-  const std::vector<uint64_t> numbers_;
-};
-
-// As over MPI, processes agree on the numbers without messages.
-std::unique_ptr<Exchange> TcpProcesses::make_exchange(const std::vector<int>& among) {
-  const std::vector<uint64_t> numbers = exchanges_;
-  for (const int process : among) ++exchanges_[process];
-  return std::make_unique<TcpExchange>(*this, numbers);
+std::unique_ptr<Pending> TcpProcesses::start(const std::vector<uint64_t>& number_with, uint64_t call,
+                                             std::span<const Message> sends,
+                                             std::span<const Message> receives) {
+  std::vector<uint64_t> tags;
+  for (const uint64_t number : number_with) tags.push_back(number << 32 | call);
+  for (const Message& each : sends)
+    put(frame({FrameKind::message, each.process, tags[each.process], each.count}, each.bytes));
+  return std::make_unique<TcpPending>(*this, receives, std::move(tags));
 }
 
 }  // namespace

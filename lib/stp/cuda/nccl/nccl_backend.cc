@@ -17,18 +17,15 @@ NcclOptions probing(NcclOptions options) {
 class NcclBackend : public CudaBackend {
  public:
   NcclBackend(const BackendOptions& options, Processes& processes, int gpu)
-      : CudaBackend(options, {processes.index()}, gpu, &processes.progress()),
-        processes_(processes),
+      : CudaBackend(options, {processes.index()}, gpu, &processes),
         groups_(run(), processes, probing(read_nccl_options("--nccl", options.nccl))) {}
 
   std::unique_ptr<Group> group(const std::string& name, const std::vector<int>& members,
                                GroupUse use) override {
     return groups_.make_group(name, members, use);
   }
-  Processes& processes() override { return processes_; }
 
  private:
-  Processes& processes_;
   NcclGroups groups_;
 };
 
