@@ -32,21 +32,14 @@ void UnitRun::query_key_norm_forward(MemoryKind kind) {
   for (const bool of_k : {false, true}) {
     const HeadNorm norm = head_norm(of_k);
     Tensor out = make(MemoryKind::working, norm.columns);
-    kernels_.issue(stream_, kernel::CopyColumns{.from = saved_[Saved::qkv],
-                                                .from_column = norm.column,
-                                                .to = norm.input.part(0, rows_, norm.columns),
-                                                .to_column = 0,
-                                                .count = norm.columns});
-    kernels_.issue(stream_, kernel::RmsNormForward{.x = norm.input,
-                                                   .gain = norm.gain,
-                                                   .epsilon = context_.training.model.norm_epsilon,
-                                                   .y = out.part(0, norm.input.rows, norm.input.columns),
-                                                   .rstd = norm.statistics});
-    kernels_.issue(stream_, kernel::CopyColumns{.from = out,
-                                                .from_column = 0,
-                                                .to = saved_[Saved::qkv],
-                                                .to_column = norm.column,
-                                                .count = norm.columns});
+    context_.copy_columns(stream_, saved_[Saved::qkv], norm.column, norm.input.part(0, rows_, norm.columns),
+                          0, norm.columns);
+    issue(kernel::RmsNormForward{.x = norm.input,
+                                 .gain = norm.gain,
+                                 .epsilon = context_.training.model.norm_epsilon,
+                                 .y = out.part(0, norm.input.rows, norm.input.columns),
+                                 .rstd = norm.statistics});
+    context_.copy_columns(stream_, out, 0, saved_[Saved::qkv], norm.column, norm.columns);
     release(out);
   }
 }
@@ -56,24 +49,16 @@ void UnitRun::query_key_norm_backward() {
     const HeadNorm norm = head_norm(of_k);
     Tensor copy = make(MemoryKind::working, norm.columns);
     const Tensor gradient = copy.part(0, norm.input.rows, norm.input.columns);
-    kernels_.issue(stream_, kernel::CopyColumns{.from = saved_[Saved::inner_gradient],
-                                                .from_column = norm.column,
-                                                .to = copy,
-                                                .to_column = 0,
-                                                .count = norm.columns});
-    kernels_.issue(stream_, kernel::RmsNormBackward{.dy = gradient,
-                                                    .x = norm.input,
-                                                    .gain = norm.gain,
-                                                    .rstd = norm.statistics,
-                                                    .residual_factor = 0,
-                                                    .residual = {},
-                                                    .dx = gradient,
-                                                    .gain_gradient = norm.gain_gradient});
-    kernels_.issue(stream_, kernel::CopyColumns{.from = copy,
-                                                .from_column = 0,
-                                                .to = saved_[Saved::inner_gradient],
-                                                .to_column = norm.column,
-                                                .count = norm.columns});
+    context_.copy_columns(stream_, saved_[Saved::inner_gradient], norm.column, copy, 0, norm.columns);
+    issue(kernel::RmsNormBackward{.dy = gradient,
+                                  .x = norm.input,
+                                  .gain = norm.gain,
+                                  .rstd = norm.statistics,
+                                  .residual_factor = 0,
+                                  .residual = {},
+                                  .dx = gradient,
+                                  .gain_gradient = norm.gain_gradient});
+    context_.copy_columns(stream_, copy, 0, saved_[Saved::inner_gradient], norm.column, norm.columns);
     release(copy);
   }
   release(saved_[Saved::query_key_norm_input]);
@@ -97,10 +82,10 @@ void UnitRun::rotary_forward() {
   const ModelConfig& model = context_.training.model;
   if (!model.rotary()) return;
   const bool adds_bias = has_bias(first_linear()) && rotary_adds_bias(model, op_.unit);
-  kernels_.issue(stream_, kernel::BiasRopeForward{.shape = context_.attention_shape(),
-                                                  .theta = model.rope_theta,
-                                                  .bias = adds_bias ? bias(first_linear()).weight : Tensor{},
-                                                  .qkv = saved_[Saved::qkv]});
+  issue(kernel::BiasRopeForward{.shape = context_.attention_shape(),
+                                .theta = model.rope_theta,
+                                .bias = adds_bias ? bias(first_linear()).weight : Tensor{},
+                                .qkv = saved_[Saved::qkv]});
 }
 
 // The core's own output: with an all-to-all, for all ranks' rows.
@@ -112,20 +97,18 @@ Tensor& UnitRun::core_output() {
 void UnitRun::core_forward(int step, MemoryKind kind) {
   const AttentionShape shape = core_shape(context_);
   if (step > 0)
-    return kernels_.issue(stream_,
-                          kernel::AttentionMergeForward{.shape = shape,
-                                                        .block = block_of_step(context_, shape, step),
-                                                        .qkv = saved_[Saved::qkv],
-                                                        .kv = saved_[OfSteps::kv][step],
-                                                        .out = saved_[Saved::attention_output],
-                                                        .log_sum_exp = saved_[Saved::log_sum_exp]});
+    return issue(kernel::AttentionMergeForward{.shape = shape,
+                                               .block = block_of_step(context_, shape, step),
+                                               .qkv = saved_[Saved::qkv],
+                                               .kv = saved_[OfSteps::kv][step],
+                                               .out = saved_[Saved::attention_output],
+                                               .log_sum_exp = saved_[Saved::log_sum_exp]});
   Tensor &out = core_output(), &log_sum_exp = saved_[Saved::log_sum_exp];
   out = context_.make(stream_, kind, shape.tokens(), shape.q_columns());
   log_sum_exp = context_.device.allocate(stream_, kind, statistics_type(context_.training.type),
                                          shape.tokens(), shape.q_heads);
-  kernels_.issue(stream_,
-                 kernel::AttentionForward{
-                     .shape = shape, .qkv = saved_[Saved::qkv], .out = out, .log_sum_exp = log_sum_exp});
+  issue(kernel::AttentionForward{
+      .shape = shape, .qkv = saved_[Saved::qkv], .out = out, .log_sum_exp = log_sum_exp});
 }
 
 // Runs a step of the core. The gradient of q is summed here, the gradients of k and v in the ring.
@@ -142,28 +125,23 @@ void UnitRun::core_backward() {
   if (shape.cp > 1)
     kv_gradient = saved_[OfSteps::kv_gradients][step] = make(MemoryKind::working, 2 * shape.kv_columns());
   if (step > 0)
-    return kernels_.issue(stream_,
-                          kernel::AttentionMergeBackward{.shape = shape,
-                                                         .block = block_of_step(context_, shape, step),
-                                                         .qkv = saved_[Saved::qkv],
-                                                         .kv = saved_[OfSteps::kv][step],
-                                                         .out = saved_[Saved::attention_output],
-                                                         .log_sum_exp = saved_[Saved::log_sum_exp],
-                                                         .out_gradient = saved_[Between::core_gradient],
-                                                         .qkv_gradient = gradient,
-                                                         .kv_gradient = kv_gradient});
-  kernels_.issue(stream_, kernel::AttentionBackward{.shape = shape,
-                                                    .qkv = saved_[Saved::qkv],
-                                                    .out = core_output(),
-                                                    .log_sum_exp = saved_[Saved::log_sum_exp],
-                                                    .out_gradient = saved_[Between::core_gradient],
-                                                    .qkv_gradient = gradient});
+    return issue(kernel::AttentionMergeBackward{.shape = shape,
+                                                .block = block_of_step(context_, shape, step),
+                                                .qkv = saved_[Saved::qkv],
+                                                .kv = saved_[OfSteps::kv][step],
+                                                .out = saved_[Saved::attention_output],
+                                                .log_sum_exp = saved_[Saved::log_sum_exp],
+                                                .out_gradient = saved_[Between::core_gradient],
+                                                .qkv_gradient = gradient,
+                                                .kv_gradient = kv_gradient});
+  issue(kernel::AttentionBackward{.shape = shape,
+                                  .qkv = saved_[Saved::qkv],
+                                  .out = core_output(),
+                                  .log_sum_exp = saved_[Saved::log_sum_exp],
+                                  .out_gradient = saved_[Between::core_gradient],
+                                  .qkv_gradient = gradient});
   if (kv_gradient)
-    kernels_.issue(stream_, kernel::CopyColumns{.from = gradient,
-                                                .from_column = shape.q_columns(),
-                                                .to = kv_gradient,
-                                                .to_column = 0,
-                                                .count = 2 * shape.kv_columns()});
+    context_.copy_columns(stream_, gradient, shape.q_columns(), kv_gradient, 0, 2 * shape.kv_columns());
 }
 
 // Runs after the core's last step and exchange.
@@ -171,19 +149,16 @@ void UnitRun::rotary_backward() {
   const AttentionShape shape = context_.attention_shape();
   release_kv(context_, stream_, saved_);
   if (Tensor& own = saved_[OfSteps::kv_sums].back()) {
-    kernels_.issue(stream_, kernel::CopyColumns{.from = own,
-                                                .from_column = 0,
-                                                .to = saved_[Saved::inner_gradient],
-                                                .to_column = shape.q_columns(),
-                                                .count = 2 * shape.kv_columns()});
+    context_.copy_columns(stream_, own, 0, saved_[Saved::inner_gradient], shape.q_columns(),
+                          2 * shape.kv_columns());
     release(own);
   }
   release(saved_[Between::core_gradient]);
   for (const Saved done : {Saved::core_output, Saved::qkv, Saved::log_sum_exp}) release(saved_[done]);
   if (context_.training.model.rotary())
-    kernels_.issue(stream_, kernel::RopeBackward{.shape = shape,
-                                                 .theta = context_.training.model.rope_theta,
-                                                 .qkv_gradient = saved_[Saved::inner_gradient]});
+    issue(kernel::RopeBackward{.shape = shape,
+                               .theta = context_.training.model.rope_theta,
+                               .qkv_gradient = saved_[Saved::inner_gradient]});
 }
 
 }  // namespace stp

@@ -43,12 +43,10 @@ std::vector<double> initial_shard(const Training& training, const ParameterState
     return values;
   }
   std::vector<double> values(static_cast<size_t>(state.weight.elements()));
-  for_each_block(state, [&](const ParameterPart& part, int64_t first_row, int64_t block_rows,
-                            int64_t first_column, int64_t block_columns, int64_t offset) {
-    const std::string name = parameter_name(part, state.layer);
-    on_all_processors(block_rows, block_rows * block_columns, [&](int64_t begin, int64_t end) {
-      initial_values(training.initialisation, name, first_row + begin, end - begin, first_column,
-                     block_columns, values.data() + offset + begin * block_columns);
+  for_each_block(state, [&](const MatrixShard& block, int64_t offset) {
+    on_all_processors(block.rows, block.rows * block.columns, [&](int64_t begin, int64_t end) {
+      initial_values(training.initialisation, block.name, block.first_row + begin, end - begin,
+                     block.first_column, block.columns, values.data() + offset + begin * block.columns);
     });
   });
   return values;

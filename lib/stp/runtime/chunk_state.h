@@ -9,6 +9,7 @@
 
 #include "stp/device/device.h"
 #include "stp/model/buckets.h"
+#include "stp/runtime/matrix_shard.h"
 #include "stp/runtime/training.h"
 
 namespace stp {
@@ -91,15 +92,22 @@ void release_chunk(Device& device, Stream& stream, ChunkState& chunk);
 void upload_share(Device& device, Stream& stream, const BucketState& bucket, const Tensor& shared,
                   const ParameterState& state, std::vector<double> values);
 
-/// Calls place(part, first_row, rows, first_column, columns, offset) for each part of a parameter that a rank
-/// holds: the block in the full matrix, and its offset in the rank's own tensor.
-template <typename PlaceBlock>
-void for_each_block(const ParameterState& state, PlaceBlock place) {
+/// Calls use(shard, offset) for each part of a parameter that a rank holds: its block of the full matrix,
+/// still without values, and the block's offset in the rank's own tensor.
+template <typename Use>
+void for_each_block(const ParameterState& state, Use use) {
   int64_t offset = 0;
   for (const ParameterPart& part : state.parameter.parts) {
     const int64_t rows = part.local_rows(state.shards), columns = part.local_columns(state.shards);
-    place(part, part.split == Split::rows ? state.shard * rows : 0, rows,
-          part.split == Split::columns ? state.shard * columns : 0, columns, offset);
+    use(MatrixShard{parameter_name(part, state.layer),
+                    part.rows,
+                    part.columns,
+                    part.split == Split::rows ? state.shard * rows : 0,
+                    rows,
+                    part.split == Split::columns ? state.shard * columns : 0,
+                    columns,
+                    {}},
+        offset);
     offset += rows * columns;
   }
 }

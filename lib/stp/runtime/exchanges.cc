@@ -15,7 +15,7 @@ ExchangeTensors row_exchange_tensors(const UnitContext& context, Stream& stream,
     all = context.make(stream, forward ? MemoryKind::working : MemoryKind::saved, context.tokens(),
                        own.columns);
   if (op.step == 1 && !forward)
-    context.device.kernels().issue(stream, kernel::Copy{.from = own, .to = context.rows_of_step(all, 0)});
+    context.issue(stream, kernel::Copy{.from = own, .to = context.rows_of_step(all, 0)});
   return {op.step == 1 ? own : context.rows_of_step(all, op.step - 1), context.rows_of_step(all, op.step)};
 }
 
@@ -46,15 +46,9 @@ void copy_heads(const UnitContext& context, Stream& stream, const std::vector<in
   for (const int64_t width : widths) {
     const int64_t share = width / context.cp(), from = in_rows + rank * share;
     if (to_block)
-      context.device.kernels().issue(
-          stream,
-          kernel::CopyColumns{
-              .from = own_rows, .from_column = from, .to = block, .to_column = in_block, .count = share});
+      context.copy_columns(stream, own_rows, from, block, in_block, share);
     else
-      context.device.kernels().issue(
-          stream,
-          kernel::CopyColumns{
-              .from = block, .from_column = in_block, .to = own_rows, .to_column = from, .count = share});
+      context.copy_columns(stream, block, in_block, own_rows, from, share);
     in_rows += width;
     in_block += share;
   }
@@ -70,8 +64,7 @@ void copy_pieces(const UnitContext& context, Stream& stream, const Tensor& own_h
       const Tensor whole =
                        own_heads.part((sample * context.training.seq + position) * columns, rows, columns),
                    piece = block.part((sample * own_seq + row) * columns, rows, columns);
-      context.device.kernels().issue(
-          stream, kernel::Copy{.from = to_block ? whole : piece, .to = to_block ? piece : whole});
+      context.issue(stream, kernel::Copy{.from = to_block ? whole : piece, .to = to_block ? piece : whole});
     }
 }
 
@@ -124,11 +117,7 @@ ExchangeTensors exchange_tensors(const UnitContext& context, Stream& stream, con
     release_kv(context, stream, saved);  // of a recomputed core
     saved[OfSteps::kv].assign(context.cp(), {});
     saved[OfSteps::kv][0] = context.make(stream, MemoryKind::working, context.tokens(), columns);
-    context.device.kernels().issue(stream, kernel::CopyColumns{.from = saved[Saved::qkv],
-                                                               .from_column = shape.q_columns(),
-                                                               .to = saved[OfSteps::kv][0],
-                                                               .to_column = 0,
-                                                               .count = columns});
+    context.copy_columns(stream, saved[Saved::qkv], shape.q_columns(), saved[OfSteps::kv][0], 0, columns);
   } else if (op.kind == OpKind::kv_exchange) {
     // The step before last is done, and its keys and values were sent on.
     context.device.release(stream, saved[OfSteps::kv][op.step - 2]);
@@ -140,7 +129,7 @@ ExchangeTensors exchange_tensors(const UnitContext& context, Stream& stream, con
   }
   Tensor &gradient = saved[OfSteps::kv_gradients][op.step - 1], &sum = saved[OfSteps::kv_sums][op.step - 1];
   if (sum) {
-    context.device.kernels().issue(stream, kernel::AddRows{.in = sum, .first = 0, .out = gradient});
+    context.issue(stream, kernel::AddRows{.in = sum, .first = 0, .out = gradient});
     context.device.release(stream, sum);
   }
   saved[OfSteps::kv_sums][op.step] = received;

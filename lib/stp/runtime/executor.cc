@@ -6,10 +6,48 @@
 #include <utility>
 
 #include "stp/runtime/exchanges.h"
-#include "stp/runtime/host_copies.h"
 #include "stp/runtime/unit_run.h"
 
 namespace stp {
+namespace {
+
+Tensor& tensor_of(RankState& rank, const Op& op, const OffloadedTensor& each) {
+  return rank.saved[{each.unit, op.chunk, each.layer, op.microbatch}][each.tensor.which];
+}
+
+// Copies `from` to a new tensor of the same shape.
+Tensor copy(Device& device, Stream& stream, MemoryKind kind, const Tensor& from) {
+  Tensor to = device.allocate(stream, kind, from.type, from.rows, from.columns);
+  device.kernels().issue(stream, kernel::Copy{.from = from, .to = to});
+  return to;
+}
+
+// Copies the tensors to the host, as work of rank.d2h. Their units no longer hold them. Their device memory
+// stays allocated.
+void offload(RankState& rank, OpId id, const Op& op, std::span<const OffloadedTensor> tensors) {
+  std::vector<Tensor>&leaving = rank.leaving[id], &on_host = rank.on_host[{op.chunk, op.microbatch}];
+  for (const OffloadedTensor& each : tensors) {
+    leaving.push_back(std::exchange(tensor_of(rank, op, each), {}));
+    on_host.push_back(copy(rank.device, *rank.d2h, MemoryKind::host, leaving.back()));
+  }
+}
+
+// Frees the offloaded tensors' device memory, as work of `stream`, which has waited for the offload.
+void free_offloaded(RankState& rank, Stream& stream, OpId offload) {
+  const auto node = rank.leaving.extract(offload);
+  for (Tensor& tensor : node.mapped()) rank.device.release(stream, tensor);
+}
+
+// Copies the tensors back to their units, as work of `stream`, and frees the host memory.
+void reload(RankState& rank, Stream& stream, const Op& op, std::span<const OffloadedTensor> tensors) {
+  std::vector<Tensor> on_host = std::move(rank.on_host.extract({op.chunk, op.microbatch}).mapped());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    tensor_of(rank, op, tensors[i]) = copy(rank.device, stream, MemoryKind::saved, on_host[i]);
+    rank.device.release(stream, on_host[i]);
+  }
+}
+
+}  // namespace
 
 void Executor::begin(RankState& rank, Stream& stream, OpId id) {
   issuing_ = &rank;
@@ -173,11 +211,8 @@ bool Executor::add_piece(RankState& rank, const Op& op, SavedUnit& saved, Tensor
   if (op.step == 0)
     saved[Between::output] =
         rank.context->make(stream, MemoryKind::working, piece.rows, kPipelineSteps * piece.columns);
-  rank.device.kernels().issue(stream, kernel::CopyColumns{.from = piece,
-                                                          .from_column = 0,
-                                                          .to = saved[Between::output],
-                                                          .to_column = op.step * piece.columns,
-                                                          .count = piece.columns});
+  rank.context->copy_columns(stream, piece, 0, saved[Between::output], op.step * piece.columns,
+                             piece.columns);
   rank.device.release(stream, piece);
   if (op.step + 1 < kPipelineSteps) return false;
   piece = std::exchange(saved[Between::output], {});
@@ -239,15 +274,14 @@ void Executor::issue_exchange(OpId id) {
   const auto stream_of = [&](const RankState& rank) { return rows ? rank.tp.get() : rank.cp.get(); };
   const int stage = plan_.program.stream_of(id).rank;
   std::map<const RankState*, ExchangeTensors> tensors;  // of all ranks of the stage
-  for (const auto& rank : ranks_) {
-    if (rank->place.pp != stage) continue;
+  for (RankState* rank : ranks_of(stage)) {
     begin(*rank, *stream_of(*rank), id);
     SavedUnit& saved = rank->saved_unit(op);
     if (op.input != kNoValue) {
       saved[Between::residual] = rank->take(op.input);
       rank->device.retag(saved[Between::residual], MemoryKind::working);
     }
-    tensors[rank.get()] = exchange_tensors(*rank->context, *stream_of(*rank), op, saved);
+    tensors[rank] = exchange_tensors(*rank->context, *stream_of(*rank), op, saved);
   }
   for (RankGroup& group : (rows ? tensor_rings_ : context_groups_)[stage]) {
     std::vector<Part> parts;
@@ -255,14 +289,11 @@ void Executor::issue_exchange(OpId id) {
       const auto& [sent, received] = tensors.at(rank);
       parts.push_back({stream_of(*rank), sent, received});
     }
-    if (op.kind == OpKind::all_to_all)
-      group.group->all_to_all(parts);
-    else
-      group.group->transfer(parts);
+    group.group->give(
+        {op.kind == OpKind::all_to_all ? CallKind::all_to_all : CallKind::transfer, Reduce::sum, parts});
   }
-  for (const auto& rank : ranks_) {
-    if (rank->place.pp != stage) continue;
-    finish_exchange(*rank->context, *stream_of(*rank), op, tensors.at(rank.get()), rank->saved_unit(op));
+  for (RankState* rank : ranks_of(stage)) {
+    finish_exchange(*rank->context, *stream_of(*rank), op, tensors.at(rank), rank->saved_unit(op));
     end(*rank, *stream_of(*rank), id);
   }
 }
@@ -277,16 +308,15 @@ void Executor::wait_for_neighbour(RankState& rank, Stream& stream, OpId needed) 
 void Executor::issue_host_copy(OpId id) {
   const Op& op = plan_.program.ops[id];
   const std::vector<OffloadedTensor>& tensors = offloaded_[plan_.program.stage_of(id)];
-  for (TensorGroup& group : tensor_groups_[plan_.program.stream_of(id).rank])
-    for (RankState* rank : group.ranks) {
-      Stream& stream = plan_.program.stream_of(id).kind == StreamKind::d2h ? *rank->d2h : *rank->h2d;
-      begin(*rank, stream, id);
-      if (op.kind == OpKind::offload)
-        offload(*rank, id, op, tensors);
-      else
-        reload(*rank, stream, op, tensors);
-      end(*rank, stream, id);
-    }
+  for (RankState* rank : ranks_of(plan_.program.stream_of(id).rank)) {
+    Stream& stream = plan_.program.stream_of(id).kind == StreamKind::d2h ? *rank->d2h : *rank->h2d;
+    begin(*rank, stream, id);
+    if (op.kind == OpKind::offload)
+      offload(*rank, id, op, tensors);
+    else
+      reload(*rank, stream, op, tensors);
+    end(*rank, stream, id);
+  }
 }
 
 }  // namespace stp

@@ -92,7 +92,12 @@ class Executor {
   void make_links();
   RankGroup make_group(const std::string& name, const std::vector<int>& members,
                        GroupUse use = GroupUse::collectives);
+  /// Adds it if this process drives any of its members.
+  void add_group(std::vector<RankGroup>& to, const std::string& name, const std::vector<int>& members,
+                 GroupUse use = GroupUse::collectives);
   [[nodiscard]] RankState* local(int world_rank) const;
+  /// The ranks of a stage, by world rank.
+  [[nodiscard]] std::vector<RankState*> ranks_of(int pp) const;
 
   void begin_step(std::span<const TokenSample> samples);
   void synchronize_ranks();
@@ -109,6 +114,9 @@ class Executor {
   void issue_transfer(OpId id);
   void issue_exchange(OpId id);
   void issue_of_replicas(OpId id);
+  /// Sums a tensor of each rank, in place, on one of the rank's streams.
+  static void sum(const RankGroup& group, std::unique_ptr<Stream> RankState::*on,
+                  const std::function<Tensor(const RankState&)>& tensor_of);
   static void reduce_bucket(const RankGroup& group, const Op& op, size_t index);
   void issue_host_copy(OpId id);
   void issue_pipeline_reduce(OpId id);

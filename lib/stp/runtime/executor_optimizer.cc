@@ -29,13 +29,10 @@ void Executor::issue_embedding_reduce(OpId id) {
     return;
   }
   for (RankGroup& group : tied_groups_) {
-    std::vector<Part> parts;
-    for (RankState* rank : group.ranks) {
-      Tensor gradient = tied_gradient(*rank, Unit::embedding);
-      if (!gradient) gradient = tied_gradient(*rank, Unit::head);
-      parts.push_back({rank->dp.get(), gradient, gradient});
-    }
-    group.group->all_reduce(Reduce::sum, parts);
+    sum(group, &RankState::dp, [](const RankState& rank) {
+      const Tensor gradient = tied_gradient(rank, Unit::embedding);
+      return gradient ? gradient : tied_gradient(rank, Unit::head);
+    });
     for (RankState* rank : group.ranks) end(*rank, *rank->dp, is_own(*rank, id) ? id : *embedding_reduce_);
   }
   embedding_reduce_.reset();
@@ -52,25 +49,34 @@ void Executor::issue_of_replicas(OpId id) {
   }
 }
 
-void Executor::reduce_bucket(const RankGroup& group, const Op& op, size_t index) {
+void Executor::sum(const RankGroup& group, std::unique_ptr<Stream> RankState::*on,
+                   const std::function<Tensor(const RankState&)>& tensor_of) {
   std::vector<Part> parts;
-  for (RankState* rank : group.ranks) {
-    const BucketState& bucket = rank->chunks[op.chunk].buckets[index];
-    const Tensor& all = op.kind == OpKind::weight_gather ? bucket.weights : bucket.gradients;
-    if (op.kind == OpKind::gradient_reduce) {
-      parts.push_back({rank->dp.get(), all, all});
-      continue;
-    }
+  for (const RankState* rank : group.ranks) {
+    const Tensor tensor = tensor_of(*rank);
+    parts.push_back({(rank->*on).get(), tensor, tensor});
+  }
+  group.group->all_reduce(Reduce::sum, parts);
+}
+
+void Executor::reduce_bucket(const RankGroup& group, const Op& op, size_t index) {
+  const auto bucket_of = [&](const RankState& rank) -> const BucketState& {
+    return rank.chunks[op.chunk].buckets[index];
+  };
+  if (op.kind == OpKind::gradient_reduce)
+    return sum(group, &RankState::dp, [&](const RankState& rank) { return bucket_of(rank).gradients; });
+  const bool gathers = op.kind == OpKind::weight_gather;
+  std::vector<Part> parts;
+  for (const RankState* rank : group.ranks) {
+    const BucketState& bucket = bucket_of(*rank);
+    const Tensor& all = gathers ? bucket.weights : bucket.gradients;
     const Tensor own = bucket.share_of(all), shares = all.part(0, group.group->size(), own.columns);
-    const bool gathers = op.kind == OpKind::weight_gather;
     parts.push_back({rank->dp.get(), gathers ? own : shares, gathers ? shares : own});
   }
-  if (op.kind == OpKind::weight_gather)
+  if (gathers)
     group.group->all_gather(parts);
-  else if (op.kind == OpKind::gradient_scatter)
-    group.group->reduce_scatter(parts);
   else
-    group.group->all_reduce(Reduce::sum, parts);
+    group.group->reduce_scatter(parts);
 }
 
 // The ops of two ranks are one sum: it is issued with the later of those that this process drives.
@@ -90,15 +96,11 @@ void Executor::issue_pipeline_reduce(OpId id) {
                              [](const RankState* rank) { return rank->pipeline_reduce.has_value(); }))
       continue;
     for (int chunk = 0; chunk < plan_.program.schedule.chunks(); ++chunk)
-      for (size_t bucket = 0; bucket < chunk_here(*group.ranks.front(), chunk).buckets.size(); ++bucket) {
-        std::vector<Part> parts;
-        for (RankState* rank : group.ranks) {
-          const BucketState& state = chunk_here(*rank, chunk).buckets[bucket];
-          const Tensor own_share = state.share_of(state.gradients);
-          parts.push_back({rank->dp.get(), own_share, own_share});
-        }
-        group.group->all_reduce(Reduce::sum, parts);
-      }
+      for (size_t bucket = 0; bucket < chunk_here(*group.ranks.front(), chunk).buckets.size(); ++bucket)
+        sum(group, &RankState::dp, [&](const RankState& rank) {
+          const BucketState& state = chunk_here(rank, chunk).buckets[bucket];
+          return state.share_of(state.gradients);
+        });
     for (RankState* rank : group.ranks) end(*rank, *rank->dp, *std::exchange(rank->pipeline_reduce, {}));
   }
 }
@@ -106,30 +108,24 @@ void Executor::issue_pipeline_reduce(OpId id) {
 // The optimizer ops of all ranks: the gradients' norm is a sum over all of them.
 void Executor::issue_optimizers(const std::vector<OpId>& ids) {
   for (const OpId id : ids)
-    for (TensorGroup& group : tensor_groups_[plan_.program.stream_of(id).rank]) {
-      for (RankState* rank : group.ranks) {
-        begin(*rank, *rank->compute, id);
-        sum_tied_gradients(*rank);
-      }
+    for (RankState* rank : ranks_of(plan_.program.stream_of(id).rank)) {
+      begin(*rank, *rank->compute, id);
+      sum_tied_gradients(*rank);
     }
   sum_shared_gradients();
   for (const OpId id : ids)
     for (TensorGroup& group : tensor_groups_[plan_.program.stream_of(id).rank]) add_gradient_norms(group);
-  for (RankGroup& group : model_groups_) {
-    std::vector<Part> parts;
-    for (RankState* rank : group.ranks) parts.push_back({rank->compute.get(), rank->norm, rank->norm});
-    group.group->all_reduce(Reduce::sum, parts);
-  }
+  for (const RankGroup& group : model_groups_)
+    sum(group, &RankState::compute, [](const RankState& rank) { return rank.norm; });
   for (const OpId id : ids)
-    for (TensorGroup& group : tensor_groups_[plan_.program.stream_of(id).rank])
-      for (RankState* rank : group.ranks) {
-        issuing_ = rank;
-        rank->device.kernels().issue(
-            *rank->compute, kernel::CheckFinite{.tensor = rank->norm, .what = "the gradients' norm"});
-        take_step(*rank, rank->norm);
-        rank->device.release(*rank->compute, rank->norm);
-        end(*rank, *rank->compute, id);
-      }
+    for (RankState* rank : ranks_of(plan_.program.stream_of(id).rank)) {
+      issuing_ = rank;
+      rank->device.kernels().issue(*rank->compute,
+                                   kernel::CheckFinite{.tensor = rank->norm, .what = "the gradients' norm"});
+      take_step(*rank, rank->norm);
+      rank->device.release(*rank->compute, rank->norm);
+      end(*rank, *rank->compute, id);
+    }
 }
 
 // Of a rank that holds both the embedding and a tied head.

@@ -81,6 +81,13 @@ RankState* Executor::local(int world_rank) const {
   return found == ranks_.end() ? nullptr : found->get();
 }
 
+std::vector<RankState*> Executor::ranks_of(int pp) const {
+  std::vector<RankState*> ranks;
+  for (const auto& rank : ranks_)
+    if (rank->place.pp == pp) ranks.push_back(rank.get());
+  return ranks;
+}
+
 void Executor::make_ranks() {
   const Program& program = plan_.program;
   const Placement& placement = program.schedule.placement;
@@ -143,6 +150,11 @@ Executor::RankGroup Executor::make_group(const std::string& name, const std::vec
   return group;
 }
 
+void Executor::add_group(std::vector<RankGroup>& to, const std::string& name, const std::vector<int>& members,
+                         GroupUse use) {
+  if (RankGroup group = make_group(name, members, use); group.group) to.push_back(std::move(group));
+}
+
 // All processes make their groups in the same order.
 void Executor::make_groups() {
   const RankGrid& grid = training_.grid;
@@ -165,22 +177,16 @@ void Executor::make_groups() {
       }
     }
     if (place.cp == 0 && grid.cp > 1)
-      if (RankGroup group = make_group(
-              "cp", grid.context_group(world_rank),
-              plan_.program.division().exchanges_heads() ? GroupUse::collectives : GroupUse::transfers);
-          group.group)
-        context_groups_[place.pp].push_back(std::move(group));
+      add_group(context_groups_[place.pp], "cp", grid.context_group(world_rank),
+                plan_.program.division().exchanges_heads() ? GroupUse::collectives : GroupUse::transfers);
     if (place.tp == 0 && plan_.program.division().overlaps())
-      if (RankGroup ring = make_group("tp ring", members, GroupUse::transfers); ring.group)
-        tensor_rings_[place.pp].push_back(std::move(ring));
+      add_group(tensor_rings_[place.pp], "tp ring", members, GroupUse::transfers);
     if (place.cp == 0 && place.dp == 0 && grid.cp * grid.dp > 1)
-      if (RankGroup group = make_group("dp", grid.data_group(world_rank)); group.group)
-        data_groups_[place.pp].push_back(std::move(group));
+      add_group(data_groups_[place.pp], "dp", grid.data_group(world_rank));
     if (plan_.program.schedule.placement.pipelines() > 1 && 2 * place.pp < grid.pp) {
       RankGrid::Place other = place;
       other.pp = grid.pp - 1 - place.pp;
-      if (RankGroup group = make_group("pipelines", {world_rank, grid.rank(other)}); group.group)
-        pipeline_groups_.push_back(std::move(group));
+      add_group(pipeline_groups_, "pipelines", {world_rank, grid.rank(other)});
     }
     // The ranks that divide the gradients: those of one replica, or with ZeRO-1 of all replicas; with
     // post-validation, those of one stage.
@@ -188,8 +194,7 @@ void Executor::make_groups() {
     if (place.tp == 0 && (place.pp == 0 || by_stage) && ((place.dp == 0 && place.cp == 0) || !zero)) {
       std::vector<int> sharing = zero ? all : grid.model_group(world_rank);
       if (by_stage) std::erase_if(sharing, [&](int rank) { return grid.place(rank).pp != place.pp; });
-      if (RankGroup group = make_group("model", sharing); group.group)
-        model_groups_.push_back(std::move(group));
+      add_group(model_groups_, "model", sharing);
     }
   }
   const Placement& placement = plan_.program.schedule.placement;
@@ -198,8 +203,7 @@ void Executor::make_groups() {
     RankGrid::Place place = grid.place(world_rank);
     if (place.pp != first) continue;
     place.pp = last;
-    if (RankGroup group = make_group("embedding", {world_rank, grid.rank(place)}); group.group)
-      tied_groups_.push_back(std::move(group));
+    add_group(tied_groups_, "embedding", {world_rank, grid.rank(place)});
   }
   if (backend_.processes().count() > 1) world_ = make_group("world", all);
 }
@@ -213,10 +217,8 @@ void Executor::make_vocabulary_groups() {
     const std::vector<int> members = training_.grid.pipeline_group(i);
     for (uint32_t stream = 0; stream < program.streams.size(); ++stream)
       if (program.streams[stream].kind == StreamKind::vocabulary)
-        if (RankGroup group = make_group("vocabulary", members); group.group)
-          vocabulary_groups_[stream].push_back(std::move(group));
-    if (RankGroup group = make_group("vocabulary inside ops", members); group.group)
-      shared_groups_.push_back(std::move(group));
+        add_group(vocabulary_groups_[stream], "vocabulary", members);
+    add_group(shared_groups_, "vocabulary inside ops", members);
   }
 }
 

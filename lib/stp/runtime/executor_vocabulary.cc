@@ -59,14 +59,8 @@ std::vector<Tensor> Executor::shared_gradients(const RankState& rank) {
 
 void Executor::sum_shared_gradients() {
   for (RankGroup& group : shared_groups_)
-    for (size_t i = 0; i < shared_gradients(*group.ranks.front()).size(); ++i) {
-      std::vector<Part> parts;
-      for (RankState* rank : group.ranks) {
-        const Tensor gradient = shared_gradients(*rank)[i];
-        parts.push_back({rank->compute.get(), gradient, gradient});
-      }
-      group.group->all_reduce(Reduce::sum, parts);
-    }
+    for (size_t i = 0; i < shared_gradients(*group.ranks.front()).size(); ++i)
+      sum(group, &RankState::compute, [i](const RankState& rank) { return shared_gradients(rank)[i]; });
 }
 
 }  // namespace stp

@@ -34,12 +34,9 @@ void Executor::issue_gradient_norm(OpId id) {
   }
   for (RankGroup& group : model_groups_) {
     if (group.ranks.front()->place.pp != pp) continue;
-    std::vector<Part> parts;
-    for (RankState* rank : group.ranks) parts.push_back({rank->compute.get(), rank->norm, rank->norm});
-    group.group->all_reduce(Reduce::sum, parts);
+    sum(group, &RankState::compute, [](const RankState& rank) { return rank.norm; });
   }
-  for (TensorGroup& group : tensor_groups_[pp])
-    for (RankState* rank : group.ranks) end(*rank, *rank->compute, id);
+  for (RankState* rank : ranks_of(pp)) end(*rank, *rank->compute, id);
 }
 
 void Executor::issue_norm_transfer(OpId id) {
@@ -75,20 +72,19 @@ void Executor::issue_norm_transfer(OpId id) {
 
 void Executor::issue_optimizer(OpId id) {
   const int pp = plan_.program.stream_of(id).rank;
-  for (TensorGroup& group : tensor_groups_[pp])
-    for (RankState* rank : group.ranks) {
-      begin(*rank, *rank->compute, id);
-      if (pp + 1 == training_.grid.pp) {
-        add_prefix(*rank, *rank->compute);
-        rank->total = std::exchange(rank->norm, {});
-      }
-      for (const ChunkState& chunk : rank->chunks)
-        for (const BucketState& bucket : chunk.buckets)
-          for (const auto& [changed, copy] : bucket.undo)
-            rank->device.kernels().issue(*rank->compute, kernel::Copy{.from = changed, .to = copy});
-      take_step(*rank, {});
-      end(*rank, *rank->compute, id);
+  for (RankState* rank : ranks_of(pp)) {
+    begin(*rank, *rank->compute, id);
+    if (pp + 1 == training_.grid.pp) {
+      add_prefix(*rank, *rank->compute);
+      rank->total = std::exchange(rank->norm, {});
     }
+    for (const ChunkState& chunk : rank->chunks)
+      for (const BucketState& bucket : chunk.buckets)
+        for (const auto& [changed, copy] : bucket.undo)
+          rank->device.kernels().issue(*rank->compute, kernel::Copy{.from = changed, .to = copy});
+    take_step(*rank, {});
+    end(*rank, *rank->compute, id);
+  }
 }
 
 void Executor::settle() {

@@ -54,18 +54,17 @@ struct Trainer::State {
   Matrices gather(Tensor BucketState::*which) {
     Matrices whole;
     std::vector<MatrixShard> shards;
-    executor->visit_whole(which, [&](const RankState& rank, ChunkState& chunk, int bucket,
-                                     const Tensor& elements) {
-      const std::vector<double> values = download_doubles(rank.device, *rank.compute, elements);
-      for (const ParameterState* state : chunk.all())
-        if (state->bucket == bucket)
-          for_each_block(*state, [&](const ParameterPart& part, int64_t first_row, int64_t rows,
-                                     int64_t first_column, int64_t columns, int64_t offset) {
-            const auto begin = values.begin() + state->begin + offset;
-            shards.push_back({parameter_name(part, state->layer), part.rows, part.columns, first_row, rows,
-                              first_column, columns, std::vector<double>(begin, begin + rows * columns)});
-          });
-    });
+    executor->visit_whole(
+        which, [&](const RankState& rank, ChunkState& chunk, int bucket, const Tensor& elements) {
+          const std::vector<double> values = download_doubles(rank.device, *rank.compute, elements);
+          for (const ParameterState* state : chunk.all())
+            if (state->bucket == bucket)
+              for_each_block(*state, [&](MatrixShard shard, int64_t offset) {
+                const auto begin = values.begin() + state->begin + offset;
+                shard.values.assign(begin, begin + shard.rows * shard.columns);
+                shards.push_back(std::move(shard));
+              });
+        });
     Processes& processes = backend.processes();
     if (processes.count() == 1) {
       for (const MatrixShard& shard : shards) add(whole, shard);
@@ -79,16 +78,16 @@ struct Trainer::State {
 
 Trainer::Trainer(Backend& backend, Program program, const Training& training) {
   const RankGrid& grid = training.grid;
-  if (grid.cp != program.division().cp)
-    throw InputError(
-        "", "parallel.cp",
-        std::to_string(grid.cp) + " ranks, but the program is for " + std::to_string(program.division().cp),
-        "make them agree");
-  if (program.division().overlaps() && grid.tp != program.division().tp)
-    throw InputError(
-        "", "parallel.tp",
-        std::to_string(grid.tp) + " ranks, but the program is for " + std::to_string(program.division().tp),
-        "make them agree");
+  const auto expect_ranks = [](const std::string& field, int ranks, const std::string& what, int expected,
+                               const std::string& remedy = "make them agree") {
+    if (ranks != expected)
+      throw InputError("", field,
+                       std::to_string(ranks) + " ranks, but the " + what + " " + std::to_string(expected),
+                       remedy);
+  };
+  expect_ranks("parallel.cp", grid.cp, "program is for", program.division().cp);
+  if (program.division().overlaps())
+    expect_ranks("parallel.tp", grid.tp, "program is for", program.division().tp);
   if (grid.cp > 1 && training.seq % (2 * grid.cp) != 0)
     throw InputError("", "parallel.cp",
                      "cannot divide " + std::to_string(training.seq) +
@@ -120,16 +119,8 @@ Trainer::Trainer(Backend& backend, Program program, const Training& training) {
                      std::to_string(training.vision_tokens) + " do not make whole tokens among the " +
                          std::to_string(training.seq) + " of seq",
                      "use a multiple of " + std::to_string(kTokensMerged) + ", at most so many times seq");
-  if (grid.pp != program.schedule.pp())
-    throw InputError(
-        "", "parallel.pp",
-        std::to_string(grid.pp) + " ranks, but the schedule has " + std::to_string(program.schedule.pp()),
-        "make them agree");
-  if (grid.size() != backend.world_size())
-    throw InputError(
-        "", "parallel",
-        std::to_string(grid.size()) + " ranks, but the backend has " + std::to_string(backend.world_size()),
-        "start as many");
+  expect_ranks("parallel.pp", grid.pp, "schedule has", program.schedule.pp());
+  expect_ranks("parallel", grid.size(), "backend has", backend.world_size(), "start as many");
   state_ = std::make_unique<State>(State{backend, training, make_plan(std::move(program))});
   // World rank and op number to words.
   backend.describe_with([state = state_.get()](int rank, uint32_t op) {
@@ -213,17 +204,8 @@ void Trainer::restore(Trained which, const ReadShard& read) {
     for (ChunkState& chunk : rank->chunks)
       for (const ParameterState* state : chunk.all()) {
         std::vector<double> values(static_cast<size_t>(state->weight.elements()));
-        for_each_block(*state, [&](const ParameterPart& part, int64_t first_row, int64_t rows,
-                                   int64_t first_column, int64_t columns, int64_t offset) {
-          MatrixShard shard{parameter_name(part, state->layer),
-                            part.rows,
-                            part.columns,
-                            first_row,
-                            rows,
-                            first_column,
-                            columns,
-                            {}};
-          shard.values.resize(static_cast<size_t>(rows * columns));
+        for_each_block(*state, [&](MatrixShard shard, int64_t offset) {
+          shard.values.resize(static_cast<size_t>(shard.rows * shard.columns));
           read(shard);
           std::ranges::copy(shard.values, values.begin() + offset);
         });

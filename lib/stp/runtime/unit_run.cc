@@ -69,7 +69,6 @@ UnitRun::UnitRun(RankState& rank, const Op& op)
       context_(rank.context_of(op.unit)),
       parameters_(rank.parameters(op)),
       saved_(rank.saved_unit(op)),
-      kernels_(context_.device.kernels()),
       stream_(context_.compute),
       overlaps_(context_.division().overlaps() && op.part != UnitPart::whole),
       rows_(context_.tokens() / (op.unit == Unit::merger ? kTokensMerged : 1)),
@@ -153,11 +152,9 @@ void UnitRun::first_linear_forward(const Component& linear, const Step& step, Me
   Tensor& out = saved_[linear.keeps.empty() ? *linear.weights->gradient : linear.keeps.front().which];
   if (step.first) out = make(kind, weight(linear).weight.rows);
   const Tensor in = linear_rows(op_.unit, normed());
-  kernels_.issue(
-      stream_,
-      kernel::Gemm{.transpose_b = true, .a = in, .b = weight(linear).weight, .c = rows_for(in, out, step)});
+  issue(kernel::Gemm{.transpose_b = true, .a = in, .b = weight(linear).weight, .c = rows_for(in, out, step)});
   if (step.last && has_bias(linear) && !rotary_adds_bias(context_.training.model, op_.unit))
-    kernels_.issue(stream_, kernel::AddBias{.factor = 1, .bias = bias(linear).weight, .x = out});
+    issue(kernel::AddBias{.factor = 1, .bias = bias(linear).weight, .x = out});
 }
 
 // Makes the output of the unit's last linear layer, with 1/t of the residual and of the bias, so that the
@@ -171,20 +168,17 @@ void UnitRun::make_output(const Component& linear) {
   const bool shares_residual = has_residual() && !context_.strategy.sequence_parallel;
   const Tensor& residual = saved_[Saved::norm_input];
   output_ = make(MemoryKind::working, weight(linear).weight.rows);
-  if (shares_residual)
-    kernels_.issue(stream_, kernel::Scale{.factor = 1.0 / context_.tp(), .in = residual, .out = output_});
-  kernels_.issue(stream_, kernel::Gemm{.transpose_b = true,
-                                       .a = saved_[*linear.weights->input],
-                                       .b = weight(linear).weight,
-                                       .beta = shares_residual ? 1.0 : 0.0,
-                                       .c = output_});
+  if (shares_residual) issue(kernel::Scale{.factor = 1.0 / context_.tp(), .in = residual, .out = output_});
+  issue(kernel::Gemm{.transpose_b = true,
+                     .a = saved_[*linear.weights->input],
+                     .b = weight(linear).weight,
+                     .beta = shares_residual ? 1.0 : 0.0,
+                     .c = output_});
   if (has_residual() && context_.strategy.sequence_parallel)
-    kernels_.issue(
-        stream_,
+    issue(
         kernel::AddRows{.in = residual, .first = context_.tp_index * context_.own_tokens(), .out = output_});
   if (has_bias(linear))
-    kernels_.issue(stream_,
-                   kernel::AddBias{.factor = 1.0 / context_.tp(), .bias = bias(linear).weight, .x = output_});
+    issue(kernel::AddBias{.factor = 1.0 / context_.tp(), .bias = bias(linear).weight, .x = output_});
 }
 
 // Makes the columns of the output that belong to a step.
@@ -192,39 +186,34 @@ void UnitRun::make_output_columns(const Component& linear) {
   const Tensor &in = saved_[*linear.weights->input], &residual = saved_[Saved::norm_input];
   const int64_t columns = residual.columns / kPipelineSteps, first = op_.step * columns;
   output_ = make(MemoryKind::working, columns);
-  kernels_.issue(stream_,
-                 kernel::Gemm{.transpose_b = true,
-                              .a = in,
-                              .b = weight(linear).weight.part(first * in.columns, columns, in.columns),
-                              .c = output_});
+  issue(kernel::Gemm{.transpose_b = true,
+                     .a = in,
+                     .b = weight(linear).weight.part(first * in.columns, columns, in.columns),
+                     .c = output_});
   Tensor own = context_.make(stream_, MemoryKind::working, residual.rows, columns);
-  kernels_.issue(stream_,
-                 kernel::CopyColumns{
-                     .from = residual, .from_column = first, .to = own, .to_column = 0, .count = columns});
-  kernels_.issue(stream_, kernel::AddRows{
-                              .in = own, .first = context_.tp_index * context_.own_tokens(), .out = output_});
+  context_.copy_columns(stream_, residual, first, own, 0, columns);
+  issue(kernel::AddRows{.in = own, .first = context_.tp_index * context_.own_tokens(), .out = output_});
   release(own);
   if (has_bias(linear))
-    kernels_.issue(stream_, kernel::AddBias{.factor = 1.0 / context_.tp(),
-                                            .bias = bias(linear).weight.part(first, 1, columns),
-                                            .x = output_});
+    issue(kernel::AddBias{
+        .factor = 1.0 / context_.tp(), .bias = bias(linear).weight.part(first, 1, columns), .x = output_});
 }
 
 // Makes this rank's summand, which is zero for negative tokens. Positions are in the first rank's.
 void UnitRun::lookup_forward() {
   const ParameterState& table = with_role(parameters_, Role::first);
   output_ = make(MemoryKind::working, table.weight.columns);
-  kernels_.issue(stream_, kernel::EmbeddingForward{.tokens = rank_.tokens[op_.microbatch],
-                                                   .table = table.weight,
-                                                   .first = table.shard * table.weight.rows,
-                                                   .out = output_});
+  issue(kernel::EmbeddingForward{.tokens = rank_.tokens[op_.microbatch],
+                                 .table = table.weight,
+                                 .first = table.shard * table.weight.rows,
+                                 .out = output_});
   if (adds_positions()) {
     Tensor positions = make(MemoryKind::working, table.weight.columns);
-    kernels_.issue(stream_, kernel::EmbeddingForward{.tokens = rank_.positions,
-                                                     .table = with_role(parameters_, Role::second).weight,
-                                                     .first = 0,
-                                                     .out = positions});
-    kernels_.issue(stream_, kernel::AddRows{.in = positions, .first = 0, .out = output_});
+    issue(kernel::EmbeddingForward{.tokens = rank_.positions,
+                                   .table = with_role(parameters_, Role::second).weight,
+                                   .first = 0,
+                                   .out = positions});
+    issue(kernel::AddRows{.in = positions, .first = 0, .out = output_});
     release(positions);
   }
   if (op_.input != kNoValue) add_images(context_, rank_.take(op_.input), output_);
@@ -235,11 +224,10 @@ void UnitRun::activation_forward(MemoryKind kind) {
   const Tensor& in = saved_[Saved::fc1_output];
   Tensor& out = saved_[Saved::activation] = make(kind, in.columns / (gated ? 2 : 1));
   if (gated)
-    kernels_.issue(stream_, kernel::SwigluForward{.gate_up = in, .out = out});
+    issue(kernel::SwigluForward{.gate_up = in, .out = out});
   else
-    kernels_.issue(stream_,
-                   kernel::ActivationForward{
-                       .function = pointwise(context_.training.model.activation()), .x = in, .out = out});
+    issue(kernel::ActivationForward{
+        .function = pointwise(context_.training.model.activation()), .x = in, .out = out});
 }
 
 // After a first forward: releases the tensors that a backward makes again; with full recomputation all but
@@ -316,9 +304,9 @@ void UnitRun::backward(const Component& component) {
 void UnitRun::first_linear_backward(const Component& linear) {
   gradient_ = context_.make(stream_, MemoryKind::working, context_.tokens(), context_.training.model.hidden);
   Tensor own = op_.pass == Pass::S ? exponentials(rank_, op_) : Tensor{};
-  kernels_.issue(stream_, kernel::Gemm{.a = own ? own : saved_[*linear.weights->gradient],
-                                       .b = weight(linear).weight,
-                                       .c = linear_rows(op_.unit, gradient_)});
+  issue(kernel::Gemm{.a = own ? own : saved_[*linear.weights->gradient],
+                     .b = weight(linear).weight,
+                     .c = linear_rows(op_.unit, gradient_)});
   release(own);
 }
 
@@ -331,8 +319,7 @@ void UnitRun::second_linear_backward(const Component& linear) {
     gradient = make(MemoryKind::working, weight(linear).weight.columns);
   }
   const Tensor rows = overlaps_ ? ring_rows(context_, op_, saved_) : saved_[Saved::output_gradient];
-  kernels_.issue(stream_,
-                 kernel::Gemm{.a = rows, .b = weight(linear).weight, .c = rows_for(rows, gradient, step_)});
+  issue(kernel::Gemm{.a = rows, .b = weight(linear).weight, .c = rows_for(rows, gradient, step_)});
   if (step_.last) run_again();
 }
 
@@ -350,14 +337,12 @@ void UnitRun::activation_backward() {
   Tensor &in = saved_[Saved::fc1_output], &gradient = saved_[Between::core_gradient];
   const Tensor& in_gradient = saved_[Saved::inner_gradient];
   if (context_.training.model.gated())
-    kernels_.issue(stream_, kernel::SwigluBackward{
-                                .gate_up = in, .out_gradient = gradient, .gate_up_gradient = in_gradient});
+    issue(kernel::SwigluBackward{.gate_up = in, .out_gradient = gradient, .gate_up_gradient = in_gradient});
   else
-    kernels_.issue(stream_,
-                   kernel::ActivationBackward{.function = pointwise(context_.training.model.activation()),
-                                              .x = in,
-                                              .out_gradient = gradient,
-                                              .x_gradient = in_gradient});
+    issue(kernel::ActivationBackward{.function = pointwise(context_.training.model.activation()),
+                                     .x = in,
+                                     .out_gradient = gradient,
+                                     .x_gradient = in_gradient});
   release(gradient);
   release(in);
 }
@@ -389,16 +374,15 @@ void UnitRun::linear_gradient(const Component& linear, Tensor& out_gradient) {
   const bool of_norm = weights.input == Saved::norm_output;
   Tensor& in = saved_[*weights.input];
   // All ranks have the whole gradient of the patches; each adds one t-th to the group's sum.
-  kernels_.issue(stream_, kernel::Gemm{.transpose_a = true,
-                                       .alpha = weights.gradient ? 1 : 1.0 / context_.tp(),
-                                       .a = out_gradient,
-                                       .b = of_norm ? linear_rows(op_.unit, all_normed()) : in,
-                                       .beta = 1,
-                                       .c = weight(linear).gradient});
+  issue(kernel::Gemm{.transpose_a = true,
+                     .alpha = weights.gradient ? 1 : 1.0 / context_.tp(),
+                     .a = out_gradient,
+                     .b = of_norm ? linear_rows(op_.unit, all_normed()) : in,
+                     .beta = 1,
+                     .c = weight(linear).gradient});
   // All ranks have the whole gradient of an undivided bias; one of them adds it to the sum.
   if (has_bias(linear) && (weights.pass == UnitPass::W_late || context_.tp_index == 0))
-    kernels_.issue(stream_,
-                   kernel::AddColumnSums{.gradient = out_gradient, .bias_gradient = bias(linear).gradient});
+    issue(kernel::AddColumnSums{.gradient = out_gradient, .bias_gradient = bias(linear).gradient});
   if (!of_norm) release(in);
   release(out_gradient);
   if (!of_norm) return;
@@ -410,16 +394,15 @@ void UnitRun::linear_gradient(const Component& linear, Tensor& out_gradient) {
 void UnitRun::table_gradient(Tensor& out_gradient) {
   const ParameterState& table = with_role(parameters_, Role::first);
   if (op_.output != kNoValue) rank_.values[op_.output] = image_rows(context_, out_gradient);
-  kernels_.issue(stream_, kernel::EmbeddingBackward{.tokens = rank_.tokens[op_.microbatch],
-                                                    .out_gradient = out_gradient,
-                                                    .first = table.shard * table.weight.rows,
-                                                    .table_gradient = table.gradient});
+  issue(kernel::EmbeddingBackward{.tokens = rank_.tokens[op_.microbatch],
+                                  .out_gradient = out_gradient,
+                                  .first = table.shard * table.weight.rows,
+                                  .table_gradient = table.gradient});
   if (adds_positions())
-    kernels_.issue(
-        stream_, kernel::EmbeddingBackward{.tokens = rank_.positions,
-                                           .out_gradient = out_gradient,
-                                           .first = 0,
-                                           .table_gradient = with_role(parameters_, Role::second).gradient});
+    issue(kernel::EmbeddingBackward{.tokens = rank_.positions,
+                                    .out_gradient = out_gradient,
+                                    .first = 0,
+                                    .table_gradient = with_role(parameters_, Role::second).gradient});
   release(out_gradient);
 }
 

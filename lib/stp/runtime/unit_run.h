@@ -92,6 +92,10 @@ class UnitRun {
   void linear_gradient(const Component& linear, Tensor& out_gradient);
   void table_gradient(Tensor& out_gradient);
 
+  template <typename Kernel>
+  void issue(const Kernel& kernel) {
+    context_.issue(stream_, kernel);
+  }
   Tensor make(MemoryKind kind, int64_t columns) { return context_.make(stream_, kind, rows_, columns); }
   void release(Tensor& tensor) { context_.release(stream_, tensor); }
 
@@ -100,7 +104,6 @@ class UnitRun {
   const UnitContext& context_;
   const std::vector<ParameterState>& parameters_;
   SavedUnit& saved_;
-  Kernels& kernels_;
   Stream& stream_;
   const bool overlaps_;  // the op is a step of a tensor-parallel ring or pipeline (tp_overlap)
   const int64_t rows_;   // between the linear layers

@@ -67,19 +67,19 @@ void norm_forward(const UnitContext& context, Stream& stream, const std::vector<
   const Tensor& gain = norm_of(parameters).weight;
   const double epsilon = context.training.model.norm_epsilon;
   if (is_layer_norm(context))
-    context.device.kernels().issue(
-        stream, kernel::LayerNormForward{.x = saved[Saved::norm_input],
-                                         .gain = gain,
-                                         .bias = of_norm_bias(context, parameters, &ParameterState::weight),
-                                         .epsilon = epsilon,
-                                         .y = saved[Saved::norm_output],
-                                         .statistics = saved[Saved::norm_statistics]});
+    context.issue(stream,
+                  kernel::LayerNormForward{.x = saved[Saved::norm_input],
+                                           .gain = gain,
+                                           .bias = of_norm_bias(context, parameters, &ParameterState::weight),
+                                           .epsilon = epsilon,
+                                           .y = saved[Saved::norm_output],
+                                           .statistics = saved[Saved::norm_statistics]});
   else
-    context.device.kernels().issue(stream, kernel::RmsNormForward{.x = saved[Saved::norm_input],
-                                                                  .gain = gain,
-                                                                  .epsilon = epsilon,
-                                                                  .y = saved[Saved::norm_output],
-                                                                  .rstd = saved[Saved::norm_statistics]});
+    context.issue(stream, kernel::RmsNormForward{.x = saved[Saved::norm_input],
+                                                 .gain = gain,
+                                                 .epsilon = epsilon,
+                                                 .y = saved[Saved::norm_output],
+                                                 .rstd = saved[Saved::norm_statistics]});
 }
 
 void norm_backward(const UnitContext& context, Stream& stream, const std::vector<ParameterState>& parameters,
@@ -87,26 +87,25 @@ void norm_backward(const UnitContext& context, Stream& stream, const std::vector
                    bool keeps) {
   const ParameterState& gain = norm_of(parameters);
   if (is_layer_norm(context))
-    context.device.kernels().issue(
-        stream, kernel::LayerNormBackward{
-                    .dy = gradient,
-                    .x = saved[Saved::norm_input],
-                    .gain = gain.weight,
-                    .statistics = saved[Saved::norm_statistics],
-                    .residual_factor = factor,
-                    .residual = residual,
-                    .dx = gradient,
-                    .gain_gradient = gain.gradient,
-                    .bias_gradient = of_norm_bias(context, parameters, &ParameterState::gradient)});
+    context.issue(stream, kernel::LayerNormBackward{
+                              .dy = gradient,
+                              .x = saved[Saved::norm_input],
+                              .gain = gain.weight,
+                              .statistics = saved[Saved::norm_statistics],
+                              .residual_factor = factor,
+                              .residual = residual,
+                              .dx = gradient,
+                              .gain_gradient = gain.gradient,
+                              .bias_gradient = of_norm_bias(context, parameters, &ParameterState::gradient)});
   else
-    context.device.kernels().issue(stream, kernel::RmsNormBackward{.dy = gradient,
-                                                                   .x = saved[Saved::norm_input],
-                                                                   .gain = gain.weight,
-                                                                   .rstd = saved[Saved::norm_statistics],
-                                                                   .residual_factor = factor,
-                                                                   .residual = residual,
-                                                                   .dx = gradient,
-                                                                   .gain_gradient = gain.gradient});
+    context.issue(stream, kernel::RmsNormBackward{.dy = gradient,
+                                                  .x = saved[Saved::norm_input],
+                                                  .gain = gain.weight,
+                                                  .rstd = saved[Saved::norm_statistics],
+                                                  .residual_factor = factor,
+                                                  .residual = residual,
+                                                  .dx = gradient,
+                                                  .gain_gradient = gain.gradient});
   if (!keeps) release_norm(context, stream, saved);
 }
 
@@ -128,8 +127,7 @@ void release_kv(const UnitContext& context, Stream& stream, SavedUnit& saved) {
 
 void add_images(const UnitContext& context, Tensor images, const Tensor& out) {
   for_each_image(context, images, out, [&](const Tensor& image, const Tensor& to) {
-    context.device.kernels().issue(context.compute,
-                                   kernel::Scale{.factor = 1.0 / context.tp(), .in = image, .out = to});
+    context.issue(context.compute, kernel::Scale{.factor = 1.0 / context.tp(), .in = image, .out = to});
   });
   context.device.release(context.compute, images);
 }
@@ -138,7 +136,7 @@ Tensor image_rows(const UnitContext& context, const Tensor& gradient) {
   const int64_t rows = int64_t{context.training.microbatch_size} * context.training.image_tokens();
   Tensor images = context.make(context.compute, MemoryKind::working, rows, gradient.columns);
   for_each_image(context, images, gradient, [&](const Tensor& image, const Tensor& from) {
-    context.device.kernels().issue(context.compute, kernel::Copy{.from = from, .to = image});
+    context.issue(context.compute, kernel::Copy{.from = from, .to = image});
   });
   return images;
 }

@@ -102,6 +102,17 @@ struct UnitContext {
   void release(Stream& stream, Tensor& tensor) const {
     if (tensor) device.release(stream, tensor);
   }
+  template <typename Kernel>
+  void issue(Stream& stream, const Kernel& kernel) const {
+    device.kernels().issue(stream, kernel);
+  }
+  /// Copies `count` columns of `from`, from from_column on, to those of `to` from to_column on.
+  void copy_columns(Stream& stream, const Tensor& from, int64_t from_column, const Tensor& to,
+                    int64_t to_column, int64_t count) const {
+    issue(stream,
+          kernel::CopyColumns{
+              .from = from, .from_column = from_column, .to = to, .to_column = to_column, .count = count});
+  }
 };
 
 /// Runs the norm before a unit, as work of `stream`. Takes ownership of `input`. Stores `input` in `saved`
