@@ -19,8 +19,7 @@ using testing::HasSubstr;
 
 class Examine : public testing_support::CudaOnHost {
  protected:
-  Examine() { start({.deadline_s = kNever}); }
-  std::vector<float> attention(CudaAttention way) {
+  std::vector<double> attention(CudaAttention way) {
     CudaKernels kernels(device(), {.attention = way, .gemm = {}});
     return attention_and_gradient(*backend_, kernels, DType::bf16,
                                   {.batch = 1, .seq = 24, .q_heads = 2, .kv_heads = 1, .head_dim = 32});
@@ -67,7 +66,7 @@ TEST_F(Examine, AttentionWithOtherNumbersIsNotUsedFromThenOn) {
 
   // A gradient that is wrong in one of ten elements, and one that is no number.
   const auto wrong = [&](CudaAttention way) {
-    std::vector<float> values = attention(way);
+    std::vector<double> values = attention(way);
     if (way == CudaAttention::cudnn) values.back() = NAN;
     if (way == CudaAttention::tensor_cores)
       for (size_t i = 0; i < values.size(); i += 10) values[i] += 1;

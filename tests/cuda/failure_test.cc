@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "stp/cuda/cuda_backend.h"
+#include "support/gpu_test.h"
 #include "support/refusal.h"
 #include "support/training.h"
 
@@ -17,12 +17,7 @@ namespace {
 
 using namespace testing_support;
 
-class GpuFailure : public testing::Test {
- protected:
-  void SetUp() override {
-    if (const std::string lack = lack_of_gpu(); !lack.empty()) GTEST_SKIP() << lack;
-  }
-};
+class GpuFailure : public GpuTest {};
 
 // A group of four on one GPU; op 2 of rank 2 computes a number that is not finite, while all others go on.
 TEST_F(GpuFailure, WhatOneRankFindsEndsAllAndNamesRankStreamAndOp) {
@@ -55,7 +50,7 @@ TEST_F(GpuFailure, WhatOneRankFindsEndsAllAndNamesRankStreamAndOp) {
 // In training: what is not finite is found by kernels, in the last rank's head and in what follows from it;
 // which of them is read first depends on how far the GPU has come.
 TEST_F(GpuFailure, WhatIsNotFiniteEndsTrainingAndNamesRankAndOp) {
-  Training training = small_training(2, DType::bf16, {.tp = 1, .cp = 1, .dp = 1, .pp = 2});
+  Training training = small_training(2, DType::bf16, {.pp = 2});
   training.initialisation.weight_deviation = 1e30;
   const auto backend = cuda::make_backend({.world_size = 2, .deadline_s = 60});
   Trainer trainer(*backend, program_of("1f1b", training.grid, 3, 2), training);

@@ -103,7 +103,7 @@ void expect_whole_timeline(const MeasuredRun& run) {
 
 // Of two pipeline ranks each has the times of its own ops, and of what came to it from the other.
 TEST(ProcessShare, IsPutTogetherWithTheSendersTimes) {
-  const Experiment one = experiment({.tp = 1, .cp = 1, .dp = 1, .pp = 2}, DType::f32);
+  const Experiment one = experiment({.pp = 2}, DType::f32);
   const Program program = program_for(one.schedules[0], one, "s.json");
   const size_t ops = program.ops.size();
   ProcessShare all;
@@ -127,8 +127,7 @@ TEST(ProcessShare, IsPutTogetherWithTheSendersTimes) {
                    .traffic = {},
                    .scratch_bytes = 30U + rank,
                    .share_in_graphs = 0.5}};
-    ProcessShare found =
-        share_of_all(process, program, {.tp = 1, .cp = 1, .dp = 1, .pp = 2}, std::move(share));
+    ProcessShare found = share_of_all(process, program, {.pp = 2}, std::move(share));
     if (process.is_root()) all = std::move(found);
   });
   EXPECT_THAT(all.losses, ElementsAre(0.1 + 1.1, 0));
@@ -152,7 +151,7 @@ TEST(ProcessShare, IsPutTogetherWithTheSendersTimes) {
 
 TEST(NcclRun, OfSeveralProcessesIsOneRecordThatEqualsOneProcess) {
   uint32_t seed = 1;
-  std::vector<RankGrid> grids{{.tp = 2, .cp = 1, .dp = 1, .pp = 2}, {.tp = 1, .cp = 1, .dp = 2, .pp = 2}};
+  std::vector<RankGrid> grids{{.tp = 2, .pp = 2}, {.dp = 2, .pp = 2}};
   if (kStride > 1) grids.resize(1);
   for (const RankGrid& grid : grids) {
     SCOPED_TRACE("dp " + std::to_string(grid.dp));
@@ -193,8 +192,8 @@ TEST(NcclRun, OfSeveralProcessesIsOneRecordThatEqualsOneProcess) {
 TEST(NcclRun, GroupsUseNcclAsTheFlagSays) {
   fake_cuda::reset(9);
   FakeNccl nccl;
-  const Outcome outcome = run_of_processes(experiment({.tp = 1, .cp = 1, .dp = 1, .pp = 2}, DType::f32), 2,
-                                           [](int, int) {}, {"p2p:max_ctas=3"});
+  const Outcome outcome =
+      run_of_processes(experiment({.pp = 2}, DType::f32), 2, [](int, int) {}, {"p2p:max_ctas=3"});
   ASSERT_THAT(outcome.failures, Each(""));
   std::vector<int> most;
   for (const ncclConfig_t& config : nccl.configs(0)) most.push_back(config.maxCTAs);
@@ -204,7 +203,7 @@ TEST(NcclRun, GroupsUseNcclAsTheFlagSays) {
 
 TEST(OneProcess, TheRecordSaysHowKernelsWereGivenAndTimed) {
   fake_cuda::reset(10);
-  Experiment alone = experiment({.tp = 1, .cp = 1, .dp = 1, .pp = 1}, DType::f32);
+  Experiment alone = experiment({}, DType::f32);
   alone.layers_per_chunk = {2, 2};
   const MeasuredRun usual = run_of_one_process(alone);
   EXPECT_GT(usual.result.measured->scratch_bytes, 0);
@@ -222,7 +221,7 @@ TEST(OneProcess, TheRecordSaysHowKernelsWereGivenAndTimed) {
 
 TEST(OneProcess, GemmsAreChosenForTheMultiprocessorsOfTheFlag) {
   fake_cuda::reset(12);
-  Experiment alone = experiment({.tp = 1, .cp = 1, .dp = 1, .pp = 1}, DType::f32);
+  Experiment alone = experiment({}, DType::f32);
   alone.layers_per_chunk = {2, 2};
   for (const int multiprocessors : {0, 100}) {
     fake_cublas_lt::state() = {};
@@ -236,7 +235,7 @@ TEST(OneProcess, GemmsAreChosenForTheMultiprocessorsOfTheFlag) {
 // For each op whose GEMM there is no kernel for: nothing has run.
 TEST(OneProcess, AShapeThatCublasLtHasNoKernelForIsNamedBeforeTheFirstStep) {
   fake_cuda::reset(12);
-  Experiment alone = experiment({.tp = 1, .cp = 1, .dp = 1, .pp = 1}, DType::bf16);
+  Experiment alone = experiment({}, DType::bf16);
   alone.layers_per_chunk = {2, 2};
   const int vocabulary = alone.run->model.vocab;
   for (const bool gradient : {false, true}) {
@@ -263,7 +262,7 @@ TEST(NcclRun, AProcessThatSeesItsOwnGpuAloneIsNotRefusedForItsNumber) {
 TEST(NcclRun, InBf16IsHeldAgainstOneRank) {
   fake_cuda::reset(11);
   const FakeNccl nccl;
-  const Outcome outcome = run_of_processes(experiment({.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::bf16), 4);
+  const Outcome outcome = run_of_processes(experiment({.tp = 2, .pp = 2}, DType::bf16), 4);
   ASSERT_THAT(outcome.failures, Each(""));
   const Parity parity = outcome.runs[0]->result.measured->parity.value();
   EXPECT_GT(parity.gradient, 1e-4);  // it is bf16
@@ -274,13 +273,16 @@ TEST(NcclRun, InBf16IsHeldAgainstOneRank) {
 TEST(NcclRun, AProcessThatDiesEndsAll) {
   for (const int last_step : {1, 1 + kSteps}) {
     fake_cuda::reset(13);
-    const FakeNccl nccl;
-    const Outcome outcome = run_of_processes(experiment({.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::f32), 4,
-                                             [&](int process, int step) {
-                                               if (process == 3 && step == last_step)
-                                                 throw std::runtime_error("the disk is full");
-                                             });
+    FakeNccl nccl;
+    const Outcome outcome =
+        run_of_processes(experiment({.tp = 2, .pp = 2}, DType::f32), 4, [&](int process, int step) {
+          if (process == 3 && step == last_step) throw std::runtime_error("the disk is full");
+        });
     EXPECT_EQ(outcome.failures[3], "the disk is full");
+    if (last_step == 1) {
+      EXPECT_THAT(outcome.failures, Each(Ne("")));
+      EXPECT_EQ(nccl.count("ncclCommAbort"), nccl.count("ncclCommInitRankConfig"));
+    }
     EXPECT_FALSE(outcome.runs[0].has_value());
     EXPECT_THAT(outcome.failures[0], Ne(""));
   }
@@ -289,7 +291,7 @@ TEST(NcclRun, AProcessThatDiesEndsAll) {
 TEST(NcclRun, AWorldOfAnotherSizeIsRefusedByAll) {
   fake_cuda::reset(19);
   const FakeNccl nccl;
-  const Outcome outcome = run_of_processes(experiment({.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::f32), 2);
+  const Outcome outcome = run_of_processes(experiment({.tp = 2, .pp = 2}, DType::f32), 2);
   EXPECT_THAT(outcome.failures, Each(HasSubstr("has 4 ranks, but the launcher started 2 processes")));
 }
 

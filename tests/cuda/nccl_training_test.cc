@@ -25,7 +25,6 @@ using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::Ne;
 
 struct Trained {
   double loss = 0;
@@ -34,10 +33,8 @@ struct Trained {
   std::vector<std::string> failures;  // by rank; "" if none
 };
 
-Trained train(
-    const std::string& schedule, const Training& training, int microbatches,
-    const std::vector<TokenSample>& samples, const Variant& variant = {}, double deadline_s = 60,
-    const std::function<void(int rank)>& between = [](int) {}) {
+Trained train(const std::string& schedule, const Training& training, int microbatches,
+              const std::vector<TokenSample>& samples, const Variant& variant = {}) {
   const int ranks = training.grid.size();
   Trained result;
   result.use.resize(ranks);
@@ -45,14 +42,12 @@ Trained train(
   result.failures = run_processes(ranks, [&](Processes& own) {
     const int rank = own.index();
     FakeNccl::be(rank);
-    const auto backend =
-        make_nccl_backend({.world_size = ranks, .deadline_s = deadline_s, .poison = true}, own);
+    const auto backend = make_nccl_backend({.world_size = ranks, .deadline_s = 60, .poison = true}, own);
     Trainer trainer(*backend,
                     program_of(schedule, training.grid, microbatches, training.model.layers, variant),
                     training);
     const double loss = trainer.step(samples).loss;
     const auto gradients = trainer.gradients();
-    between(rank);
     trainer.step(samples);
     const std::lock_guard lock(mutex);
     result.loss += loss;
@@ -81,19 +76,17 @@ TEST(NcclTraining, EqualsTheReferenceForSchedulesAndGrids) {
   };
   uint32_t seed = 1;
   std::vector<Case> cases{
-      {"stp", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}},
-      {"zb-v", {.tp = 1, .cp = 1, .dp = 1, .pp = 2}},
-      {"1f1b-i", {.tp = 1, .cp = 1, .dp = 2, .pp = 2}},
-      {"1f1b", {.tp = 1, .cp = 1, .dp = 1, .pp = 4}},
-      {"stp", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}, {.sequence_parallel = true}},
-      {"stp", {.tp = 1, .cp = 1, .dp = 2, .pp = 2}, {.zero = true}},
-      {"stp", {.tp = 1, .cp = 2, .dp = 1, .pp = 2}, {.context_parallel = 2, .offload = 0.7}},
+      {"stp", {.tp = 2, .pp = 2}},
+      {"zb-v", {.pp = 2}},
+      {"1f1b-i", {.dp = 2, .pp = 2}},
+      {"1f1b", {.pp = 4}},
+      {"stp", {.tp = 2, .pp = 2}, {.sequence_parallel = true}},
+      {"stp", {.dp = 2, .pp = 2}, {.zero = true}},
+      {"stp", {.cp = 2, .pp = 2}, {.context_parallel = 2, .offload = 0.7}},
       {"zb-v",
-       {.tp = 1, .cp = 4, .dp = 1, .pp = 1},
+       {.cp = 4},
        {.recompute = {.core = true}, .context_parallel = 4, .cp_method = CpMethod::all_to_all}},
-      {"zb-v",
-       {.tp = 2, .cp = 1, .dp = 1, .pp = 2},
-       {.sequence_parallel = true, .overlapped = 2, .post_validation = true}}};
+      {"zb-v", {.tp = 2, .pp = 2}, {.sequence_parallel = true, .overlapped = 2, .post_validation = true}}};
   if (kStride > 1) cases.resize(1);
   for (const Case& each : cases) {
     SCOPED_TRACE(each.schedule);
@@ -113,7 +106,7 @@ TEST(NcclTraining, EqualsTheReferenceForSchedulesAndGrids) {
     }
 
     // The same ranks on CPUs held and sent the same.
-    OnCpu whole(training, program_of(each.schedule, each.grid, kMicrobatches, 4, each.variant), {});
+    OnCpu whole(training, program_of(each.schedule, each.grid, kMicrobatches, 4, each.variant));
     for (int i = 0; i < 2; ++i) whole.trainer.step(samples);
     for (const RankUse& expected : whole.trainer.use()) {
       const RankUse& use = found.use[expected.world_rank];
@@ -129,7 +122,7 @@ TEST(NcclTraining, EqualsTheReferenceForSchedulesAndGrids) {
 TEST(NcclTraining, GradientsOfNormGainsAreReducedTogether) {
   fake_cuda::reset(5);
   FakeNccl nccl;
-  const Training training = small_training(4, DType::f32, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});
+  const Training training = small_training(4, DType::f32, {.tp = 2, .pp = 2});
   EXPECT_THAT(train("stp", training, kMicrobatches, samples_for(training)).failures, Each(""));
   std::vector<int> groups;  // in the order of their making: model, tp, tp inside ops, …
   std::map<int, int> all_reduces;
@@ -139,20 +132,6 @@ TEST(NcclTraining, GradientsOfNormGainsAreReducedTogether) {
   }
   constexpr int kChunks = 2, kSteps = 2;
   EXPECT_EQ(all_reduces[groups.at(2)], 1 + kChunks * kSteps) << "the first call of each group is a probe";
-}
-
-// One of four dies between two steps, the others wait for it in the midst of theirs.
-TEST(NcclTraining, AProcessThatDiesEndsTheOthersAtTheDeadline) {
-  fake_cuda::reset(7);
-  FakeNccl nccl;
-  const Training training = small_training(4, DType::f32, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});
-  const Trained found =
-      train("stp", training, kMicrobatches, samples_for(training), {}, /*deadline_s=*/5, [](int rank) {
-        if (rank == 2) throw std::runtime_error("the disk is full");
-      });
-  EXPECT_EQ(found.failures[2], "the disk is full");
-  EXPECT_THAT(found.failures, Each(Ne("")));
-  EXPECT_EQ(nccl.count("ncclCommAbort"), nccl.count("ncclCommInitRankConfig"));
 }
 
 TEST(NcclBackend, IsOneRankOfAProcessOnItsGpu) {

@@ -4,10 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "stp/cuda/cuda_backend.h"
 #include "stp/cuda/cuda_device.h"
 #include "support/bf16.h"
 #include "support/effort.h"
+#include "support/gpu_test.h"
 #include "support/saved_memory.h"
 
 namespace stp::cuda {
@@ -15,12 +15,7 @@ namespace {
 
 using namespace testing_support;
 
-class GpuTraining : public testing::Test {
- protected:
-  void SetUp() override {
-    if (const std::string lack = lack_of_gpu(); !lack.empty()) GTEST_SKIP() << lack;
-  }
-};
+class GpuTraining : public GpuTest {};
 
 struct Trained {
   double loss;
@@ -55,16 +50,14 @@ struct Case {
 // Under sanitizers, where kernels on the host take their time, the first alone, of few microbatches.
 std::vector<Case> cases() {
   std::vector<Case> all{
-      {"stp", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}},
-      {"zb-v", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}},
-      {"1f1b-i", {.tp = 1, .cp = 1, .dp = 2, .pp = 2}},
-      {"1f1b", {.tp = 2, .cp = 1, .dp = 1, .pp = 1}},
-      {"stp", {.tp = 1, .cp = 2, .dp = 1, .pp = 2}, {.context_parallel = 2}},
-      {"stp",
-       {.tp = 1, .cp = 2, .dp = 1, .pp = 2},
-       {.context_parallel = 2, .cp_method = CpMethod::all_to_all}},
-      {"stp", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}, {.sequence_parallel = true, .overlapped = 2}},
-      {"stp", {.tp = 1, .cp = 1, .dp = 1, .pp = 2}, {.offload = 1, .post_validation = true}}};
+      {"stp", {.tp = 2, .pp = 2}},
+      {"zb-v", {.tp = 2, .pp = 2}},
+      {"1f1b-i", {.dp = 2, .pp = 2}},
+      {"1f1b", {.tp = 2}},
+      {"stp", {.cp = 2, .pp = 2}, {.context_parallel = 2}},
+      {"stp", {.cp = 2, .pp = 2}, {.context_parallel = 2, .cp_method = CpMethod::all_to_all}},
+      {"stp", {.tp = 2, .pp = 2}, {.sequence_parallel = true, .overlapped = 2}},
+      {"stp", {.pp = 2}, {.offload = 1, .post_validation = true}}};
   if (kStride > 1) all.resize(1);
   return all;
 }
@@ -105,7 +98,7 @@ TEST_F(GpuTraining, InBf16IsAsExactAsOneRankAndHoldsAndSendsWhatTheCpuDoes) {
     const auto samples = samples_of(training);
     if (!known.contains({each.grid.dp, training.seq})) {
       Training alone = training;
-      alone.grid = {.tp = 1, .cp = 1, .dp = 1, .pp = 1};
+      alone.grid = {};
       const auto one_device = cuda_backend(alone);
       OneRank& one = known[{each.grid.dp, training.seq}];
       one.exact = exact_gradients(training, samples);
@@ -130,7 +123,7 @@ TEST_F(GpuTraining, InBf16IsAsExactAsOneRankAndHoldsAndSendsWhatTheCpuDoes) {
 TEST_F(GpuTraining, InFloat32EqualsTheReference) {
   std::vector<Case> all = cases();
   for (const Variant& model : of_other_models())
-    if (kStride == 1) all.push_back({"stp", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}, model});
+    if (kStride == 1) all.push_back({"stp", {.tp = 2, .pp = 2}, model});
   for (const Case& each : all) {
     SCOPED_TRACE(each.schedule + " " + to_string(each.variant));
     Training training = small_training(4, DType::f32, each.grid);
@@ -146,7 +139,7 @@ TEST_F(GpuTraining, InFloat32EqualsTheReference) {
 
 // Steps that build on each other: weights, moments and masters too.
 TEST_F(GpuTraining, StepsFollowThoseOfTheCpuAndAreTheSameBitsAgain) {
-  Training training = small_training(4, DType::f32, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});
+  Training training = small_training(4, DType::f32, {.tp = 2, .pp = 2});
   training.optimizer.epsilon = 0.1;  // else the first steps divide small gradients by their own size
   const auto samples = samples_of(training);
   const int steps = kStride > 1 ? 1 : 2;
@@ -162,7 +155,7 @@ TEST_F(GpuTraining, StepsFollowThoseOfTheCpuAndAreTheSameBitsAgain) {
 // Ops come again and again, with the same kernels: most of them are launched as graphs.
 TEST_F(GpuTraining, GraphsChangeNoBitAndTakeMostOfTheWork) {
   const int ranks = kStride > 1 ? 1 : 2;
-  const Training training = small_training(4, DType::bf16, {.tp = ranks, .cp = 1, .dp = 1, .pp = ranks});
+  const Training training = small_training(4, DType::bf16, {.tp = ranks, .pp = ranks});
   const std::string schedule = ranks > 1 ? "stp" : "1f1b";
   const auto samples = samples_of(training);
   const int steps = kStride > 1 ? 3 : 4;
@@ -186,7 +179,7 @@ TEST_F(GpuTraining, GraphsChangeNoBitAndTakeMostOfTheWork) {
 }
 
 TEST_F(GpuTraining, ComputeThatIsHeldBehindCollectivesChangesNoBit) {
-  const Training training = small_training(4, DType::bf16, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});
+  const Training training = small_training(4, DType::bf16, {.tp = 2, .pp = 2});
   const auto samples = samples_of(training);
   const int steps = kStride > 1 ? 1 : 3;
   const auto masters = [&](double hold_us, bool graphs) {
@@ -199,7 +192,7 @@ TEST_F(GpuTraining, ComputeThatIsHeldBehindCollectivesChangesNoBit) {
 }
 
 TEST_F(GpuTraining, TimesOfOpsAreInTheOrderOfTheProgram) {
-  const Training training = small_training(4, DType::f32, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});
+  const Training training = small_training(4, DType::f32, {.tp = 2, .pp = 2});
   const auto samples = samples_of(training);
   const auto backend = cuda_backend(training);
   Trainer trainer(*backend, program_of("stp", training.grid, kMicrobatches, 4), training);

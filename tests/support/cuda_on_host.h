@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "stp/cuda/cuda_backend.h"
@@ -20,7 +19,10 @@ class CudaOnHost : public testing::Test {
   /// Deadlines that are never reached, or always.
   static constexpr double kNever = 3600, kSoon = 0.1;
 
-  CudaOnHost() { fake_cuda::reset(1); }
+  CudaOnHost() {
+    fake_cuda::reset(1);
+    start({.deadline_s = kNever});
+  }
   ~CudaOnHost() override { fake_cuda::reset(1); }
   void start(const BackendOptions& options) {
     stream_.reset();
@@ -38,11 +40,7 @@ class CudaOnHost : public testing::Test {
     cuda_stream(on).give(
         [&](cudaStream_t at) { STP_CUDA(cudaMemsetAsync(address(tensor), value, tensor.bytes(), at)); });
   }
-  std::vector<float> floats(const Tensor& tensor) {
-    std::vector<float> found(tensor.elements());
-    device().download(stream(), tensor, std::as_writable_bytes(std::span(found)));
-    return found;
-  }
+  std::vector<float> floats(const Tensor& tensor) { return download<float>(device(), stream(), tensor); }
   [[nodiscard]] std::string failure() const { return backend_->guard().failure(); }
 
   std::unique_ptr<Backend> backend_;

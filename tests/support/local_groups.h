@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "stp/device/backend.h"
-#include "stp/device/bfloat16.h"
 
 namespace stp::testing_support {
 
@@ -58,18 +57,15 @@ struct World {
     return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
   }
 
-  template <typename T>
-  [[nodiscard]] Tensor tensor(int rank, const std::vector<T>& values, int64_t rows) const {
-    Tensor made = device(rank).allocate(stream(rank), MemoryKind::working, kTypeOf<T>, rows,
+  [[nodiscard]] Tensor tensor(int rank, const std::vector<double>& values, int64_t rows,
+                              DType type = DType::f64) const {
+    Tensor made = device(rank).allocate(stream(rank), MemoryKind::working, type, rows,
                                         static_cast<int64_t>(values.size()) / rows);
-    device(rank).upload(stream(rank), made, std::as_bytes(std::span(values)));
+    upload_doubles(device(rank), stream(rank), made, values);
     return made;
   }
-  template <typename T = double>
-  [[nodiscard]] std::vector<T> values(int rank, const Tensor& tensor) const {
-    std::vector<T> read(tensor.elements());
-    device(rank).download(stream(rank), tensor, std::as_writable_bytes(std::span(read)));
-    return read;
+  [[nodiscard]] std::vector<double> values(int rank, const Tensor& tensor) const {
+    return download_doubles(device(rank), stream(rank), tensor);
   }
   [[nodiscard]] Part part(int rank, const Tensor& in, const Tensor& out) const {
     return {&stream(rank), in, out};
@@ -96,29 +92,54 @@ inline std::vector<double> numbers(int rank, int64_t count) {
   return values;
 }
 
-// Odd lengths, one of more than one piece.
-inline constexpr int64_t kLengths[] = {1, 7, 40001};
+// The same as the type can hold them and their sums: in bf16 small ones, in f64 with digits that f32 has not.
+inline std::vector<double> numbers(int rank, int64_t count, DType type) {
+  std::vector<double> values = numbers(rank, count);
+  for (double& value : values) {
+    if (type == DType::bf16) value = static_cast<double>(static_cast<int>(value) % 31);
+    if (type == DType::f64) value += value * 0x1p-35;
+  }
+  return values;
+}
+
+// None; odd lengths and ones that GPUs load at once; one of more than one piece.
+inline constexpr int64_t kLengths[] = {0, 1, 7, 8, 40001};
+inline constexpr DType kTypes[] = {DType::f64, DType::f32, DType::bf16};
 inline constexpr int kSizes[] = {1, 2, 3, 4, 6, 8};
 
-TEST_P(LocalGroups, AllReducesSumsAndMaxima) {
-  for (const int size : kSizes)
-    for (const int64_t length : kLengths)
-      for (const Reduce reduce : {Reduce::sum, Reduce::maximum}) {
-        const World world(GetParam(), size);
-        if (world.ranks.empty()) continue;
-        const std::vector<Part> parts = world.parts(
-            [&](int rank) { return world.part(rank, world.tensor(rank, numbers(rank, length), 1)); });
-        std::vector<double> expected = numbers(0, length);
-        for (int rank = 1; rank < size; ++rank) {
-          const std::vector<double> own = numbers(rank, length);
-          for (int64_t i = 0; i < length; ++i)
-            expected[i] = reduce == Reduce::sum ? expected[i] + own[i] : std::max(expected[i], own[i]);
-        }
-        world.group->all_reduce(reduce, parts);
-        for (size_t i = 0; i < parts.size(); ++i)
-          ASSERT_EQ(world.values(world.ranks[i], parts[i].out), expected) << size << " " << length;
-        EXPECT_EQ(world.group->traffic(0).all_reduce_bytes, size > 1 ? length * 8 : 0);
+// Calls check(world, type, length) with a world of each size, and with each type and length.
+template <typename Check>
+void for_each_call(const GroupBackend& backend, Check check) {
+  for (const int size : kSizes) {
+    const World world(backend, size);
+    for (const DType type : kTypes)
+      for (const int64_t length : kLengths) {
+        SCOPED_TRACE(std::to_string(size) + " ranks, " + std::to_string(length) + " " + to_string(type));
+        if (!world.ranks.empty()) check(world, type, length);
       }
+  }
+}
+
+TEST_P(LocalGroups, AllReducesSumsAndMaxima) {
+  for_each_call(GetParam(), [](const World& world, DType type, int64_t length) {
+    for (const Reduce reduce : {Reduce::sum, Reduce::maximum}) {
+      const int64_t before = world.group->traffic(0).all_reduce_bytes;
+      const std::vector<Part> parts = world.parts([&](int rank) {
+        return world.part(rank, world.tensor(rank, numbers(rank, length, type), 1, type));
+      });
+      std::vector<double> expected = numbers(0, length, type);
+      for (int rank = 1; rank < world.group->size(); ++rank) {
+        const std::vector<double> own = numbers(rank, length, type);
+        for (int64_t i = 0; i < length; ++i)
+          expected[i] = reduce == Reduce::sum ? expected[i] + own[i] : std::max(expected[i], own[i]);
+      }
+      world.group->all_reduce(reduce, parts);
+      for (size_t i = 0; i < parts.size(); ++i)
+        ASSERT_EQ(world.values(world.ranks[i], parts[i].out), expected);
+      EXPECT_EQ(world.group->traffic(0).all_reduce_bytes - before,
+                world.group->size() > 1 ? length * static_cast<int64_t>(bytes_of(type)) : 0);
+    }
+  });
 }
 
 // In bf16 itself, 256 + 1 is 256 again.
@@ -127,45 +148,50 @@ TEST_P(LocalGroups, SumsOfBf16AreRoundedOnce) {
   if (world.ranks.empty()) return;
   std::vector<Part> sums, pieces;
   for (const int rank : world.ranks) {
-    const std::vector<Bfloat16> values(3, Bfloat16(rank == 0 ? 256.0F : 1.0F)), room(1);
-    sums.push_back(world.part(rank, world.tensor(rank, values, 3)));
-    pieces.push_back(world.part(rank, world.tensor(rank, values, 3), world.tensor(rank, room, 1)));
+    const auto tensor = [&](int64_t rows) {
+      return world.tensor(rank, std::vector<double>(rows, rank == 0 ? 256 : 1), rows, DType::bf16);
+    };
+    sums.push_back(world.part(rank, tensor(3)));
+    pieces.push_back(world.part(rank, tensor(3), tensor(1)));
   }
   world.group->all_reduce(Reduce::sum, sums);
   world.group->reduce_scatter(pieces);
   for (size_t i = 0; i < sums.size(); ++i)
     for (const Tensor& tensor : {sums[i].out, pieces[i].out})
-      for (const Bfloat16 value : world.values<Bfloat16>(world.ranks[i], tensor)) EXPECT_EQ(value, 258);
+      for (const double value : world.values(world.ranks[i], tensor)) EXPECT_EQ(value, 258);
   EXPECT_EQ(world.group->traffic(0).all_reduce_bytes, 6);
   EXPECT_EQ(world.group->traffic(0).reduce_scatter_bytes, 6);
 }
 
 TEST_P(LocalGroups, GathersAndScatters) {
-  for (const int size : kSizes) {
-    const World world(GetParam(), size);
-    if (world.ranks.empty()) continue;
+  for_each_call(GetParam(), [](const World& world, DType type, int64_t length) {
+    const int size = world.group->size();
+    const auto tensor = [&](int rank, const std::vector<double>& values, int64_t rows) {
+      return world.tensor(rank, values, rows, type);
+    };
     const auto gathered = world.parts([&](int rank) {
-      return world.part(rank, world.tensor(rank, numbers(rank, 10), 2),
-                        world.tensor(rank, std::vector<double>(10 * size, -1), 2 * size));
+      return world.part(rank, tensor(rank, numbers(rank, 2 * length, type), 2),
+                        tensor(rank, std::vector<double>(2 * length * size, -1), 2 * size));
     });
     const auto scattered = world.parts([&](int rank) {
-      return world.part(rank, world.tensor(rank, numbers(rank, 6 * size), size),
-                        world.tensor(rank, std::vector<double>(6, -1), 1));
+      return world.part(rank, tensor(rank, numbers(rank, length * size, type), size),
+                        tensor(rank, std::vector<double>(length, -1), 1));
     });
     world.group->all_gather(gathered);
     world.group->reduce_scatter(scattered);
+    std::vector<double> all, sums(length * size);
+    for (int from = 0; from < size; ++from) {
+      const auto own = numbers(from, 2 * length, type), summands = numbers(from, length * size, type);
+      all.insert(all.end(), own.begin(), own.end());
+      for (size_t i = 0; i < sums.size(); ++i) sums[i] += summands[i];
+    }
     for (size_t own = 0; own < gathered.size(); ++own) {
       const int rank = world.ranks[own];
-      const auto all = world.values(rank, gathered[own].out), piece = world.values(rank, scattered[own].out);
-      for (int from = 0; from < size; ++from)
-        for (int64_t i = 0; i < 10; ++i) EXPECT_EQ(all[from * 10 + i], numbers(from, 10)[i]);
-      for (int64_t i = 0; i < 6; ++i) {
-        double sum = 0;
-        for (int from = 0; from < size; ++from) sum += numbers(from, 6 * size)[rank * 6 + i];
-        EXPECT_EQ(piece[i], sum);
-      }
+      const auto begin = sums.begin() + rank * length;
+      EXPECT_EQ(world.values(rank, gathered[own].out), all);
+      EXPECT_EQ(world.values(rank, scattered[own].out), std::vector<double>(begin, begin + length));
     }
-  }
+  });
 }
 
 TEST_P(LocalGroups, TransfersComeInTheirOrderOnTwoStreamsOrOne) {
@@ -379,11 +405,11 @@ class GridOfGroups {
   void expect_sums() {
     for (size_t round = 0; round < lengths_.size(); ++round)
       for (const int rank : world_.ranks) {
-        std::vector<double> read(2 * lengths_[round]), expected(lengths_[round], 3);
-        expected.resize(read.size(), 7);
+        std::vector<double> expected(lengths_[round], 3);
+        expected.resize(2 * expected.size(), 7);
         Tensor& gathered = gathered_[round][rank];
-        world_.device(rank).download(*pp_[rank], gathered, std::as_writable_bytes(std::span(read)));
-        ASSERT_EQ(read, expected) << "rank " << rank << " " << round;
+        ASSERT_EQ(download<double>(world_.device(rank), *pp_[rank], gathered), expected)
+            << "rank " << rank << " " << round;
         world_.device(rank).release(*pp_[rank], gathered);
       }
     const int64_t bytes = 8 * std::accumulate(lengths_.begin(), lengths_.end(), int64_t{0});

@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,11 +31,7 @@ struct NcclProcess {
     device.kernels().issue(on, kernel::Fill{made, value});
     return made;
   }
-  std::vector<float> floats(Stream& on, const Tensor& tensor) {
-    std::vector<float> found(tensor.elements());
-    device.download(on, tensor, std::as_writable_bytes(std::span(found)));
-    return found;
-  }
+  std::vector<float> floats(Stream& on, const Tensor& tensor) { return download<float>(device, on, tensor); }
   std::unique_ptr<Group> group(const std::string& name, const std::vector<int>& members,
                                GroupUse use = GroupUse::collectives) {
     return groups->make_group(name, members, use);

@@ -177,6 +177,7 @@ TEST_F(CpuStreams, UseAfterReleaseIsRefusedAtTheCall) {
   device.release(*compute, tensor);
   EXPECT_FALSE(tensor);
   EXPECT_THROW(device.kernels().issue(*compute, kernel::Fill{copy, 1}), std::logic_error);
+  EXPECT_THROW(device.release(*compute, tensor), std::logic_error);
   EXPECT_THROW(device.release(*compute, copy), std::logic_error);
   EXPECT_THROW(device.retag(copy, MemoryKind::saved), std::logic_error);
 }
@@ -205,12 +206,9 @@ TEST_F(CpuStreams, ReusedMemoryIsPoisoned) {
   const std::vector<double> ones(8, 1);
   for (int round = 0; round < 3; ++round) {
     Tensor tensor = device.allocate(*compute, MemoryKind::working, DType::f64, 2, 4);
-    std::vector<double> read(8);
-    device.download(*compute, tensor, std::as_writable_bytes(std::span(read)));
-    for (const double value : read) EXPECT_TRUE(std::isnan(value));
+    for (const double value : download<double>(device, *compute, tensor)) EXPECT_TRUE(std::isnan(value));
     device.upload(*compute, tensor, std::as_bytes(std::span(ones)));
-    device.download(*compute, tensor, std::as_writable_bytes(std::span(read)));
-    EXPECT_EQ(read, ones);
+    EXPECT_EQ(download<double>(device, *compute, tensor), ones);
     device.release(*compute, tensor);
   }
 }
@@ -224,8 +222,7 @@ TEST_F(CpuStreams, UploadsCopyTheirInputAtTheCall) {
   device.upload(*compute, tensor, std::as_bytes(std::span(values)));
   values.assign(3, 0);
   gate.set_value();
-  device.download(*compute, tensor, std::as_writable_bytes(std::span(values)));
-  EXPECT_EQ(values, (std::vector<int32_t>{1, 2, 3}));
+  EXPECT_THAT(download<int32_t>(device, *compute, tensor), testing::ElementsAre(1, 2, 3));
 }
 
 TEST_F(CpuStreams, MemoryIsAlignedAndTyped) {

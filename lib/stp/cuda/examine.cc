@@ -77,8 +77,8 @@ std::set<CudaAttention>& distrusted() {
 }
 
 // Heads of 64 and of 128 elements, on tokens that fill no tile.
-std::vector<float> attention_by(CudaAttention way, Backend& backend) {
-  std::vector<float> all;
+std::vector<double> attention_by(CudaAttention way, Backend& backend) {
+  std::vector<double> all;
   for (const int head_dim : {64, 128}) {
     auto& device = dynamic_cast<CudaDevice&>(backend.device(0));
     CudaKernels kernels(device, {.attention = way, .gemm = {}});
@@ -103,17 +103,17 @@ Finding clock_of(Backend& backend) {
 
 bool is_trusted(CudaAttention attention) { return !distrusted().contains(attention); }
 
-std::vector<Finding> examine_attention(const std::function<std::vector<float>(CudaAttention)>& run,
+std::vector<Finding> examine_attention(const std::function<std::vector<double>(CudaAttention)>& run,
                                        bool has_cudnn) {
   constexpr double kMostError = 0x1p-5;  // bf16's rounding, of values and of probabilities, is below
   Findings all;
-  const std::vector<float> plain = run(CudaAttention::plain);
+  const std::vector<double> plain = run(CudaAttention::plain);
   const auto compare = [&](CudaAttention way, const std::string& name, const std::string& instead) {
-    const std::vector<float> found = run(way);
+    const std::vector<double> found = run(way);
     double error = 0, size = 0;
     for (size_t i = 0; i < plain.size(); ++i) {
-      error += std::pow(double{found.at(i)} - double{plain[i]}, 2);
-      size += std::pow(double{plain[i]}, 2);
+      error += std::pow(found.at(i) - plain[i], 2);
+      size += std::pow(plain[i], 2);
     }
     const bool right = std::sqrt(error) <= kMostError * std::sqrt(size);  // not if it is NaN
     if (!right) distrusted().insert(way);

@@ -14,7 +14,7 @@ namespace stp::cuda {
 std::vector<Finding> examine(int gpu = 0);
 
 /// The part of examine() that compares ways of attention: `run` returns the results of one.
-std::vector<Finding> examine_attention(const std::function<std::vector<float>(CudaAttention)>& run,
+std::vector<Finding> examine_attention(const std::function<std::vector<double>(CudaAttention)>& run,
                                        bool has_cudnn);
 /// False after examine_attention() found it wrong.
 bool is_trusted(CudaAttention attention);

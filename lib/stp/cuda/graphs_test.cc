@@ -114,9 +114,7 @@ TEST_F(GraphsOnHost, EventsStandBehindWhatIsCollected) {
     device().kernels().issue(*other, kernel::Copy{values_, copy});
     stream().wait(other->record());
   }
-  std::vector<float> found(7);
-  device().download(*other, copy, std::as_writable_bytes(std::span(found)));
-  EXPECT_THAT(found, Each(6.0F * 6 * 6 * 6));
+  EXPECT_THAT(download<float>(device(), *other, copy), Each(6.0F * 6 * 6 * 6));
 }
 
 TEST_F(GraphsOnHost, WhatCannotBeCapturedIsIssuedWithoutAGraph) {

@@ -1,18 +1,7 @@
 #include "stp/device/self_check.h"
 
-#include <cstring>
-
-#include "stp/device/bfloat16.h"
-
 namespace stp {
 namespace {
-
-template <typename Use>
-void with_type(DType type, Use use) {
-  if (type == DType::bf16) return use(Bfloat16());
-  if (type == DType::f64) return use(0.0);
-  use(0.0F);
-}
 
 class Bench {
  public:
@@ -28,39 +17,25 @@ class Bench {
 
   Tensor zeros(int64_t rows, int64_t columns, DType type) {
     made_.push_back(device_.allocate(*stream_, MemoryKind::working, type, rows, columns));
-    upload(made_.back(), std::vector<float>(static_cast<size_t>(rows * columns)));
+    upload(made_.back(), {0});
     return made_.back();
   }
   Tensor zeros(int64_t rows, int64_t columns) { return zeros(rows, columns, type_); }
-  void upload(const Tensor& tensor, const std::vector<float>& values) {
-    std::vector<std::byte> bytes(tensor.bytes());
-    with_type(tensor.type, [&](auto zero) {
-      for (size_t i = 0; i < values.size(); ++i) {
-        const auto element = static_cast<decltype(zero)>(values[i]);
-        std::memcpy(bytes.data() + i * sizeof element, &element, sizeof element);
-      }
-    });
-    device_.upload(*stream_, tensor, bytes);
+  /// Values repeat if there are fewer than elements.
+  void upload(const Tensor& tensor, const std::vector<double>& values) {
+    upload_doubles(device_, *stream_, tensor, values);
   }
-  std::vector<float> values(const Tensor& tensor) {
-    std::vector<std::byte> bytes(tensor.bytes());
-    device_.download(*stream_, tensor, bytes);
+  std::vector<double> values(const Tensor& tensor) {
+    std::vector<double> all = download_doubles(device_, *stream_, tensor);
     device_.synchronize();
-    std::vector<float> all(static_cast<size_t>(tensor.elements()));
-    with_type(tensor.type, [&](auto element) {
-      for (size_t i = 0; i < all.size(); ++i) {
-        std::memcpy(&element, bytes.data() + i * sizeof element, sizeof element);
-        all[i] = static_cast<float>(element);
-      }
-    });
     return all;
   }
   template <typename Kernel>
-  std::vector<float> run(const Kernel& kernel, const Tensor& result) {
+  std::vector<double> run(const Kernel& kernel, const Tensor& result) {
     return run(device_.kernels(), kernel, result);
   }
   template <typename Kernel>
-  std::vector<float> run(Kernels& kernels, const Kernel& kernel, const Tensor& result) {
+  std::vector<double> run(Kernels& kernels, const Kernel& kernel, const Tensor& result) {
     kernels.issue(*stream_, kernel);
     return values(result);
   }
@@ -73,10 +48,10 @@ class Bench {
 };
 
 // −2 to 2, with a period that no size here divides.
-std::vector<float> integers(int64_t count, int period) {
-  std::vector<float> all(static_cast<size_t>(count));
+std::vector<double> integers(int64_t count, int period) {
+  std::vector<double> all(static_cast<size_t>(count));
   for (size_t i = 0; i < all.size(); ++i)
-    all[i] = static_cast<float>(static_cast<int>(i * 7 % static_cast<size_t>(period)) % 5 - 2);
+    all[i] = static_cast<double>(static_cast<int>(i * 7 % static_cast<size_t>(period)) % 5 - 2);
   return all;
 }
 
@@ -91,16 +66,16 @@ Finding found(const std::string& what, bool right, bool same) {
 // 48: a size that all kernels take; 45: one that fits no alignment.
 Finding gemm(Backend& backend, DType type, int64_t size) {
   Bench bench(backend, type);
-  const std::vector<float> left = integers(size * size, 31), right = integers(size * size, 37);
+  const std::vector<double> left = integers(size * size, 31), right = integers(size * size, 37);
   const Tensor a = bench.zeros(size, size), b = bench.zeros(size, size), c = bench.zeros(size, size);
   bench.upload(a, left);
   bench.upload(b, right);
   const kernel::Gemm product{.a = a, .b = b, .beta = 0, .c = c};
-  const std::vector<float> once = bench.run(product, c), twice = bench.run(product, c);
+  const std::vector<double> once = bench.run(product, c), twice = bench.run(product, c);
   bool exact = true;
   for (int64_t i = 0; i < size; ++i)
     for (int64_t j = 0; j < size; ++j) {
-      float sum = 0;
+      double sum = 0;
       for (int64_t k = 0; k < size; ++k) sum += left[i * size + k] * right[k * size + j];
       exact = exact && once[i * size + j] == sum;  // at most 192: exact in bf16
     }
@@ -113,10 +88,10 @@ Finding attention(Backend& backend, DType type) {
   const Tensor qkv = bench.zeros(shape.tokens(), shape.qkv_columns()),
                out = bench.zeros(shape.tokens(), shape.q_columns()),
                log_sum_exp = bench.zeros(shape.tokens(), shape.q_heads, statistics_type(type));
-  const std::vector<float> values = integers(qkv.elements(), 41);
+  const std::vector<double> values = integers(qkv.elements(), 41);
   bench.upload(qkv, values);
   const kernel::AttentionForward forward{.shape = shape, .qkv = qkv, .out = out, .log_sum_exp = log_sum_exp};
-  const std::vector<float> once = bench.run(forward, out), twice = bench.run(forward, out);
+  const std::vector<double> once = bench.run(forward, out), twice = bench.run(forward, out);
   bool right = true;
   const int64_t v = shape.q_columns() + shape.kv_columns();
   for (int64_t i = 0; i < shape.q_columns(); ++i) right = right && once[i] == values[v + i % shape.head_dim];
@@ -125,8 +100,8 @@ Finding attention(Backend& backend, DType type) {
 
 }  // namespace
 
-std::vector<float> attention_and_gradient(Backend& backend, Kernels& kernels, DType type,
-                                          const AttentionShape& shape) {
+std::vector<double> attention_and_gradient(Backend& backend, Kernels& kernels, DType type,
+                                           const AttentionShape& shape) {
   Bench bench(backend, type);
   const auto rows = [&](int64_t columns) { return bench.zeros(shape.tokens(), columns); };
   const Tensor qkv = rows(shape.qkv_columns()), qkv_gradient = rows(shape.qkv_columns()),
@@ -134,17 +109,17 @@ std::vector<float> attention_and_gradient(Backend& backend, Kernels& kernels, DT
                log_sum_exp = bench.zeros(shape.tokens(), shape.q_heads, statistics_type(type));
   bench.upload(qkv, integers(qkv.elements(), 41));
   bench.upload(out_gradient, integers(out.elements(), 43));
-  std::vector<float> all = bench.run(
+  std::vector<double> all = bench.run(
       kernels, kernel::AttentionForward{.shape = shape, .qkv = qkv, .out = out, .log_sum_exp = log_sum_exp},
       out);
-  const std::vector<float> gradient = bench.run(kernels,
-                                                kernel::AttentionBackward{.shape = shape,
-                                                                          .qkv = qkv,
-                                                                          .out = out,
-                                                                          .log_sum_exp = log_sum_exp,
-                                                                          .out_gradient = out_gradient,
-                                                                          .qkv_gradient = qkv_gradient},
-                                                qkv_gradient);
+  const std::vector<double> gradient = bench.run(kernels,
+                                                 kernel::AttentionBackward{.shape = shape,
+                                                                           .qkv = qkv,
+                                                                           .out = out,
+                                                                           .log_sum_exp = log_sum_exp,
+                                                                           .out_gradient = out_gradient,
+                                                                           .qkv_gradient = qkv_gradient},
+                                                 qkv_gradient);
   all.insert(all.end(), gradient.begin(), gradient.end());
   return all;
 }

@@ -11,8 +11,8 @@
 namespace stp {
 
 /// The output and the gradient of attention of small integers, by these kernels of rank 0's device.
-std::vector<float> attention_and_gradient(Backend& backend, Kernels& kernels, DType type,
-                                          const AttentionShape& shape);
+std::vector<double> attention_and_gradient(Backend& backend, Kernels& kernels, DType type,
+                                           const AttentionShape& shape);
 
 /// Runs on rank 0's device, in `type`: GEMMs of small integers, whose results are exact, and attention of
 /// heads of 64 elements, the first of whose tokens attends to itself alone; each twice, for the same bits.

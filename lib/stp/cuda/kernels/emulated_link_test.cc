@@ -29,7 +29,6 @@ Bytes counted(int64_t size) {
 
 class EmulatedLink : public testing_support::CudaOnHost {
  protected:
-  EmulatedLink() { start({.deadline_s = kNever}); }
   ~EmulatedLink() override {
     simt::order = simt::Order::forward;
     simt::clock_read = {};

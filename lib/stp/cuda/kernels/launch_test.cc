@@ -22,7 +22,6 @@ const void* address_of_kernel() {
 
 class Launch : public testing_support::CudaOnHost {
  protected:
-  Launch() { start({}); }
   template <int kNumber>
   void launch(size_t shared) {
     cuda::start(stream(), kernel<kNumber>, {2, 64, shared}, 1, nullptr);

@@ -7,26 +7,23 @@
 
 #include "stp/cuda/cuda_check.h"
 
+/// Applies `use` to the name of each function.
+// clang-format off
+#define STP_CUBLAS_LT_FUNCTIONS(use) \
+  use(cublasLtGetStatusName) use(cublasLtGetVersion) use(cublasLtCreate) use(cublasLtDestroy) \
+  use(cublasLtMatrixLayoutCreate) use(cublasLtMatrixLayoutDestroy) use(cublasLtMatmulDescCreate) \
+  use(cublasLtMatmulDescDestroy) use(cublasLtMatmulDescSetAttribute) \
+  use(cublasLtMatmulPreferenceCreate) use(cublasLtMatmulPreferenceDestroy) \
+  use(cublasLtMatmulPreferenceSetAttribute) \
+  use(cublasLtMatmulAlgoGetHeuristic) use(cublasLtMatmul)
+// clang-format on
+
 namespace stp::cuda {
 
 struct CublasLtApi {
-  decltype(::cublasLtGetStatusName)* cublasLtGetStatusName;
-  decltype(::cublasLtGetVersion)* cublasLtGetVersion;
-
-  decltype(::cublasLtCreate)* cublasLtCreate;
-  decltype(::cublasLtDestroy)* cublasLtDestroy;
-
-  decltype(::cublasLtMatrixLayoutCreate)* cublasLtMatrixLayoutCreate;
-  decltype(::cublasLtMatrixLayoutDestroy)* cublasLtMatrixLayoutDestroy;
-  decltype(::cublasLtMatmulDescCreate)* cublasLtMatmulDescCreate;
-  decltype(::cublasLtMatmulDescDestroy)* cublasLtMatmulDescDestroy;
-  decltype(::cublasLtMatmulDescSetAttribute)* cublasLtMatmulDescSetAttribute;
-  decltype(::cublasLtMatmulPreferenceCreate)* cublasLtMatmulPreferenceCreate;
-  decltype(::cublasLtMatmulPreferenceDestroy)* cublasLtMatmulPreferenceDestroy;
-  decltype(::cublasLtMatmulPreferenceSetAttribute)* cublasLtMatmulPreferenceSetAttribute;
-
-  decltype(::cublasLtMatmulAlgoGetHeuristic)* cublasLtMatmulAlgoGetHeuristic;
-  decltype(::cublasLtMatmul)* cublasLtMatmul;
+#define STP_CUBLAS_LT_MEMBER(name) decltype(::name)* name;  // NOLINT(bugprone-macro-parentheses)
+  STP_CUBLAS_LT_FUNCTIONS(STP_CUBLAS_LT_MEMBER)
+#undef STP_CUBLAS_LT_MEMBER
 };
 
 /// The library's name for the loader.
