@@ -18,15 +18,14 @@ struct Outcome {
 
 // One step of tp 2, dp 2, pp 2.
 Outcome run(const Mutation& mutation) {
-  const Training training = small_training(4, DType::bf16, {.tp = 2, .cp = 1, .dp = 2, .pp = 2});
-  MutatedBackend backend({.world_size = 8, .deadline_s = 20}, mutation);
-  const auto samples = random_samples(6 * 2 * 2, training.seq, training.model.vocab);
-  Trainer trainer(backend, execution_program(make_schedule(find_generator("stp"), {2, 6}), {1, 1, 1, 1}, 2),
-                  training);
-  trainer.step(samples);
+  const Training training = small_training(4, DType::bf16, {.tp = 2, .dp = 2, .pp = 2});
+  OnCpu run = mutated(
+      training, execution_program(make_schedule(find_generator("stp"), {2, 6}), {1, 1, 1, 1}, 2), mutation);
+  run.step();
+  const auto samples = run.samples();
   const auto exact = exact_gradients(training, samples);
-  const auto gradients = trainer.gradients(), weights = trainer.weights();
-  reference::Parameters masters = trainer.masters();
+  const auto gradients = run.trainer.gradients(), weights = run.trainer.weights(),
+             masters = run.trainer.masters();
   Outcome outcome{
       bf16_parity(gradient_error(gradients, exact.gradients),
                   gradient_error(gradients_without_pipeline(training, 1, samples), exact.gradients)),

@@ -16,6 +16,7 @@
 #include "stp/cpu/cpu_stream.h"
 #include "stp/device/bfloat16.h"
 #include "support/forwarding_kernels.h"
+#include "support/training.h"
 
 namespace stp::testing_support {
 
@@ -191,25 +192,14 @@ class MutatedGroup : public Group {
 
  private:
   void carry_out(const Call& call) override {
-    switch (call.kind) {
-      case CallKind::all_reduce:
-        if (name() == mutation_.dropped_group) return;
-        if (name() == "tp" && all_reduces_++ == mutation_.dropped_all_reduce) return;
-        real_->all_reduce(call.reduce, call.parts);
-        if (name() == "dp" && ++reductions_ == mutation_.reductions_before_it)
-          mutation_.reduced->come_in(*call.parts.front().stream);
-        return;
-      case CallKind::all_gather:
-        return real_->all_gather(call.parts);
-      case CallKind::reduce_scatter:
-        return real_->reduce_scatter(call.parts);
-      case CallKind::all_to_all:
-        if (name() == "cp" && exchanges_++ == mutation_.dropped_exchange) return;
-        return real_->all_to_all(call.parts);
-      case CallKind::transfer:
-        if (name() == "cp" && exchanges_++ == mutation_.dropped_exchange) return;
-        return real_->transfer(call.parts);
-    }
+    const bool sums = call.kind == CallKind::all_reduce,
+               exchanges = call.kind == CallKind::all_to_all || call.kind == CallKind::transfer;
+    if (sums && name() == mutation_.dropped_group) return;
+    if (sums && name() == "tp" && all_reduces_++ == mutation_.dropped_all_reduce) return;
+    if (exchanges && name() == "cp" && exchanges_++ == mutation_.dropped_exchange) return;
+    real_->give(call);
+    if (sums && name() == "dp" && ++reductions_ == mutation_.reductions_before_it)
+      mutation_.reduced->come_in(*call.parts.front().stream);
   }
 
   std::unique_ptr<Group> real_;
@@ -240,5 +230,14 @@ class MutatedBackend : public Backend {
   const Mutation mutation_;
   std::unique_ptr<Backend> real_;
 };
+
+/// A training on such a backend.
+inline OnCpu mutated(const Training& training, Program program, const Mutation& mutation,
+                     bool poison = false) {
+  return {
+      training, std::move(program),
+      std::make_unique<MutatedBackend>(
+          BackendOptions{.world_size = training.grid.size(), .deadline_s = 20, .poison = poison}, mutation)};
+}
 
 }  // namespace stp::testing_support

@@ -82,7 +82,7 @@ TEST(Emulated, NoStepIsShorterThanTheSimulators) {
     for (const int pp : {2, 4})
       for (const Release release : {Release::chain, Release::released}) {
         SCOPED_TRACE(std::string(schedule) + ", p " + std::to_string(pp));
-        const RankGrid grid{.tp = 2, .cp = 1, .dp = 1, .pp = pp};
+        const RankGrid grid{.tp = 2, .pp = pp};
         const Program program = program_of(schedule, grid, 2 * pp, 2 * pp, {.release = release});
         const std::vector<double> seconds = op_seconds(program, table);
         const Timeline simulated = simulate(program, seconds, {});
@@ -109,7 +109,7 @@ TEST(Emulated, TensorsTakeNoMemoryAndHoldZeros) {
 }
 
 TEST(Emulated, AFailureEndsSleepsAtOnce) {
-  const RankGrid grid{.tp = 1, .cp = 1, .dp = 2, .pp = 1};
+  const RankGrid grid{.dp = 2};
   const Training training = tiny(grid);
   const Program program = program_of("1f1b", grid, 2, 2);
   const OpHooks hooks{.takes = [](int rank, uint32_t) -> double {

@@ -20,7 +20,7 @@ std::string failure_of(OnCpu& run) {
 }
 
 TEST(Failures, OutOfMemoryNamesRankOpAndMicrobatch) {
-  const Training training = small_training(4, DType::f32, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});
+  const Training training = small_training(4, DType::f32, {.tp = 2, .pp = 2});
   const Program program = program_of("stp", training.grid, 6, 4);
   // Some rank's weights and half of what it saves at its peak: too little for it, enough to set up.
   size_t limit = 0;
@@ -35,7 +35,7 @@ TEST(Failures, OutOfMemoryNamesRankOpAndMicrobatch) {
 }
 
 // Two ranks, one layer each.
-const RankGrid kTwoRanks{.tp = 1, .cp = 1, .dp = 1, .pp = 2};
+const RankGrid kTwoRanks{.pp = 2};
 
 // Tokens and targets are uploaded before any op.
 TEST(Failures, OutOfMemoryBeforeTheFirstOpNamesNone) {
@@ -70,12 +70,12 @@ std::string refused(const Training& training, const std::vector<int>& layers, co
 
 TEST(Failures, AGridThatDoesNotFitIsRefused) {
   const auto backend = cpu::make_backend({.world_size = 3});
-  const Training training = small_training(2, DType::f32, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});
+  const Training training = small_training(2, DType::f32, {.tp = 2, .pp = 2});
   EXPECT_THROW(Trainer(*backend, program_of("1f1b", training.grid, 3, 2), training), InputError);
 }
 
 TEST(Failures, ARingThatDoesNotFitIsRefused) {
-  Training training = small_training(2, DType::f32, {.tp = 1, .cp = 2, .dp = 1, .pp = 2});
+  Training training = small_training(2, DType::f32, {.cp = 2, .pp = 2});
   training.seq = 6;
   const auto why = [&](const Variant& variant) { return refused(training, {1, 1}, variant); };
   EXPECT_THAT(why({}), StartsWith("parallel.cp: 2 ranks, but the program is for 1"));
@@ -103,16 +103,13 @@ TEST(Failures, AVisionEncoderThatDoesNotFitIsRefused) {
 }
 
 TEST(Failures, ABackendWithoutKernelsForVisionEncodersSaysSo) {
-  Training training = small_training(1, DType::f32, {.tp = 1, .cp = 1, .dp = 1, .pp = 2});
+  Training training = small_training(1, DType::f32, {.pp = 2});
   const Variant variant{.vision_layers = 1};
   divide_samples(training, variant);
-  MutatedBackend backend({.world_size = 2, .deadline_s = 20}, {});  // which has none
-  Trainer trainer(backend,
-                  execution_program(make_schedule(find_generator("1f1b"), {2, 3}), {0, 1}, 1, variant),
-                  training);
-  const auto samples = samples_for(trainer.program(), training);
-  EXPECT_THAT(error_of<std::runtime_error>([&] { trainer.step(samples); }),
-              HasSubstr("this backend has no kernels for vision encoders"));
+  // It has none.
+  OnCpu run = mutated(
+      training, execution_program(make_schedule(find_generator("1f1b"), {2, 3}), {0, 1}, 1, variant), {});
+  EXPECT_THAT(failure_of(run), HasSubstr("this backend has no kernels for vision encoders"));
 }
 
 }  // namespace

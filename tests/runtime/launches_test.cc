@@ -91,7 +91,7 @@ struct Both {
 };
 Both launches_of(const LaunchCase& c) {
   const int cp = c.variant.context_parallel;
-  Training training = small_training(4, DType::f32, {.tp = c.tp, .cp = cp, .dp = 1, .pp = 2});
+  Training training = small_training(4, DType::f32, {.tp = c.tp, .cp = cp, .pp = 2});
   Schedule schedule = make_schedule(find_generator(c.schedule), {2, 4});
   const int stages = schedule.placement.stages();
   const std::vector<int> layers = layers_of_stages(stages, 4 / stages, c.variant);

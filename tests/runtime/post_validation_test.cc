@@ -31,50 +31,46 @@ struct ClippedCase {
   int pp = 2;
 };
 
+OnCpu run_of(const ClippedCase& c, bool post_validation, const std::optional<Mutation>& mutation) {
+  Training training =
+      small_training(4, c.type, {.tp = c.tp, .cp = c.variant.context_parallel, .dp = c.dp, .pp = c.pp});
+  // The epsilon keeps Adam from magnifying the last bits of small gradients.
+  training.optimizer = {
+      .learning_rate = 0.01, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-3, .weight_decay = 0.1};
+  training.clip_norm = c.clip_norm;
+  training.seq = 8;
+  Schedule schedule = make_schedule(find_generator(c.schedule), {c.pp, 6});
+  const int stages = schedule.placement.stages();
+  const std::vector<int> layers = layers_of_stages(stages, 4 / stages, c.variant);
+  training.model.layers = std::accumulate(layers.begin(), layers.end(), 0);
+  divide_samples(training, c.variant);
+  Variant variant = c.variant;
+  variant.post_validation = post_validation;
+  Program program = execution_program(std::move(schedule), layers, c.dp, variant);
+  if (mutation) return mutated(training, std::move(program), *mutation, true);
+  return {training, std::move(program), {.deadline_s = 20, .poison = true}};
+}
+
 // Trains with tokens of the given seeds, one step each.
 class TrainingRun {
  public:
-  TrainingRun(const ClippedCase& c, bool post_validation, std::optional<Mutation> mutation = {})
-      : training_(small_training(4, c.type,
-                                 {.tp = c.tp, .cp = c.variant.context_parallel, .dp = c.dp, .pp = c.pp})) {
-    const BackendOptions options{.world_size = training_.grid.size(), .deadline_s = 20, .poison = true};
-    if (mutation)
-      backend_ = std::make_unique<MutatedBackend>(options, *mutation);
-    else
-      backend_ = cpu::make_backend(options);
-    // The epsilon keeps Adam from magnifying the last bits of small gradients.
-    training_.optimizer = {
-        .learning_rate = 0.01, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-3, .weight_decay = 0.1};
-    training_.clip_norm = c.clip_norm;
-    training_.seq = 8;
-    Schedule schedule = make_schedule(find_generator(c.schedule), {c.pp, 6});
-    const int stages = schedule.placement.stages();
-    const std::vector<int> layers = layers_of_stages(stages, 4 / stages, c.variant);
-    training_.model.layers = std::accumulate(layers.begin(), layers.end(), 0);
-    divide_samples(training_, c.variant);
-    Variant variant = c.variant;
-    variant.post_validation = post_validation;
-    trainer_.emplace(*backend_, execution_program(std::move(schedule), layers, c.dp, variant), training_);
-  }
-  double step(uint32_t seed) {
-    return trainer_->step(samples_for(trainer_->program(), training_, seed)).loss;
-  }
+  TrainingRun(const ClippedCase& c, bool post_validation, const std::optional<Mutation>& mutation = {})
+      : run_(run_of(c, post_validation, mutation)) {}
+  double step(uint32_t seed) { return run_.step(seed).loss; }
   void steps(std::initializer_list<uint32_t> seeds) {
     for (const uint32_t seed : seeds) step(seed);
   }
-  Weights weights() { return trainer_->weights(); }
-  Weights masters() { return trainer_->masters(); }
+  Weights weights() { return run_.trainer.weights(); }
+  Weights masters() { return run_.trainer.masters(); }
   /// Bytes that each rank holds.
   std::vector<size_t> held() {
     std::vector<size_t> held;
-    for (const int rank : backend_->ranks()) held.push_back(backend_->device(rank).memory().held());
+    for (const int rank : run_.backend->ranks()) held.push_back(run_.backend->device(rank).memory().held());
     return held;
   }
 
  private:
-  Training training_;
-  std::unique_ptr<Backend> backend_;
-  std::optional<Trainer> trainer_;
+  OnCpu run_;
 };
 
 std::vector<ClippedCase> cases(double clip_norm) {

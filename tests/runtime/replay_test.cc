@@ -132,42 +132,40 @@ TEST(Replay, EachRankOfEveryScheduleDoesTheSameAlone) {
     for (const int pp : {1, 2, 4})
       for (const int tp : {1, 2})
         if (sampled())
-          expect_each_rank_does_the_same(generator->name, {.tp = tp, .cp = 1, .dp = 1, .pp = pp},
+          expect_each_rank_does_the_same(generator->name, {.tp = tp, .pp = pp},
                                          tp == 1 ? DType::f32 : DType::f64);
 }
 
 TEST(Replay, SoDoesEachRankOfOtherGridsTypesAndOrders) {
-  expect_each_rank_does_the_same("stp", {.tp = 2, .cp = 1, .dp = 2, .pp = 2}, DType::bf16);
-  expect_each_rank_does_the_same("zb-v", {.tp = 1, .cp = 1, .dp = 3, .pp = 2}, DType::f32);
-  expect_each_rank_does_the_same("stp", {.tp = 4, .cp = 1, .dp = 1, .pp = 2}, DType::f32,
-                                 {.release = Release::released});
-  expect_each_rank_does_the_same("1f1b-i", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::f32,
-                                 {.release = Release::block}, {0, 2, 1, 1});
-  expect_each_rank_does_the_same("1f1b", {.tp = 1, .cp = 1, .dp = 1, .pp = 2}, DType::f32, {}, {2, 0});
+  expect_each_rank_does_the_same("stp", {.tp = 2, .dp = 2, .pp = 2}, DType::bf16);
+  expect_each_rank_does_the_same("zb-v", {.dp = 3, .pp = 2}, DType::f32);
+  expect_each_rank_does_the_same("stp", {.tp = 4, .pp = 2}, DType::f32, {.release = Release::released});
+  expect_each_rank_does_the_same("1f1b-i", {.tp = 2, .pp = 2}, DType::f32, {.release = Release::block},
+                                 {0, 2, 1, 1});
+  expect_each_rank_does_the_same("1f1b", {.pp = 2}, DType::f32, {}, {2, 0});
 }
 
 TEST(Replay, SoDoesEachRankOfARing) {
-  expect_each_rank_does_the_same("stp", {.tp = 1, .cp = 2, .dp = 1, .pp = 2}, DType::f32);
-  expect_each_rank_does_the_same("1f1b", {.tp = 1, .cp = 4, .dp = 1, .pp = 1}, DType::bf16,
-                                 {.recompute = {.core = true}});
-  expect_each_rank_does_the_same("zb-v", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::f32,
+  expect_each_rank_does_the_same("stp", {.cp = 2, .pp = 2}, DType::f32);
+  expect_each_rank_does_the_same("1f1b", {.cp = 4}, DType::bf16, {.recompute = {.core = true}});
+  expect_each_rank_does_the_same("zb-v", {.tp = 2, .pp = 2}, DType::f32,
                                  {.sequence_parallel = true, .overlapped = 2});
-  expect_each_rank_does_the_same("1f1b-i", {.tp = 2, .cp = 2, .dp = 1, .pp = 2}, DType::f64,
+  expect_each_rank_does_the_same("1f1b-i", {.tp = 2, .cp = 2, .pp = 2}, DType::f64,
                                  {.sequence_parallel = true, .overlapped = 2});
 }
 TEST(Replay, SoDoesEachRankThatExchangesHeads) {
-  expect_each_rank_does_the_same("zb-v", {.tp = 1, .cp = 4, .dp = 1, .pp = 2}, DType::f32,
+  expect_each_rank_does_the_same("zb-v", {.cp = 4, .pp = 2}, DType::f32,
                                  {.recompute = {.core = true}, .cp_method = CpMethod::all_to_all});
 }
 
 TEST(Replay, SoDoesEachRankThatOffloads) {
-  expect_each_rank_does_the_same("stp", {.tp = 2, .cp = 1, .dp = 1, .pp = 2}, DType::f32, {.offload = 0.5});
+  expect_each_rank_does_the_same("stp", {.tp = 2, .pp = 2}, DType::f32, {.offload = 0.5});
 }
 
 // Of bf16 and ZeRO-1, so that the masters are parts that begin anywhere.
 TEST(Replay, RepeatsInitialValuesThatDiffer) {
   constexpr int kRepeat = 50;
-  Training training = small_training(2, DType::bf16, {.tp = 1, .cp = 1, .dp = 1, .pp = 1});
+  Training training = small_training(2, DType::bf16, {});
   training.initial_repeat = kRepeat;
   const auto backend = cpu::make_backend({.world_size = 1, .deadline_s = 20});
   Device& device = backend->device(0);
@@ -202,8 +200,7 @@ TEST(Replay, NoTransferOrCollectiveTakesLessThanItsLinksDo) {
   for (const char* name : {"stp", "1f1b", "zb-v"}) {
     const Schedule schedule = make_schedule(find_generator(name), {2, 4});
     const std::vector<int> layers(schedule.placement.stages(), 1);
-    const Training training =
-        small_training(static_cast<int>(layers.size()), DType::f32, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});
+    const Training training = small_training(static_cast<int>(layers.size()), DType::f32, {.tp = 2, .pp = 2});
     for (const int rank : {0, 3}) {
       const auto backend = alone(training.grid, rank, times);
       Trainer trainer(*backend, execution_program(schedule, layers, 1), training);
@@ -243,7 +240,7 @@ TEST(Replay, NoTransferOrCollectiveTakesLessThanItsLinksDo) {
 // A receive that waits occupies the device: of each link as few are posted as the Program needs at once.
 TEST(Replay, ReceivesArePostedWhenTheOneBeforeWasTaken) {
   for (const char* name : {"1f1b", "stp"}) {
-    const Training training = small_training(4, DType::f32, {.tp = 1, .cp = 1, .dp = 1, .pp = 2});
+    const Training training = small_training(4, DType::f32, {.pp = 2});
     for (const int rank : {0, 1}) {
       Asked asked;
       const auto backend = alone(training.grid, rank, at_once(asked));
@@ -297,7 +294,7 @@ TEST(CallTimes, OfALinkAreTheSameBothWays) {
 
 // A call that would block a rank forever fails at once and names the place.
 TEST(Replay, APeerThatWouldNeverComeIsAFailureThatNamesRankStreamAndOp) {
-  const Training training = small_training(2, DType::f32, {.tp = 2, .cp = 1, .dp = 1, .pp = 2});
+  const Training training = small_training(2, DType::f32, {.tp = 2, .pp = 2});
   const BackendOptions options{.world_size = 4, .deadline_s = 5};
   const auto never = [](CallKind which) {
     return [which](CallKind kind, double, const std::vector<int>& members) {
@@ -317,7 +314,7 @@ TEST(Replay, APeerThatWouldNeverComeIsAFailureThatNamesRankStreamAndOp) {
 }
 
 TEST(Replay, AFailureOfItsOwnWorkEndsWhatItWaitsFor) {
-  const Training training = small_training(2, DType::f32, {.tp = 1, .cp = 1, .dp = 1, .pp = 2});
+  const Training training = small_training(2, DType::f32, {.pp = 2});
   const CallTimes slow = [](CallKind, double, const std::vector<int>&) { return CallTime{3e4, 0}; };
   // Enough to set up, not to run: while the first receive is awaited for hours.
   size_t limit = 0;

@@ -11,7 +11,7 @@ namespace stp::testing_support {
 /// other.
 inline std::map<std::string, std::vector<double>> gradients_without_pipeline(
     Training training, int tp, const std::vector<TokenSample>& samples) {
-  training.grid = {.tp = tp, .cp = 1, .dp = 1, .pp = 1};
+  training.grid = {.tp = tp};
   const auto backend = cpu::make_backend({.world_size = tp});
   const int microbatches = static_cast<int>(samples.size()) / training.microbatch_size;
   Trainer trainer(

@@ -370,12 +370,12 @@ inline Program program_of(const std::string& schedule, const RankGrid& grid, int
 /// A training whose ranks are threads of this process.
 struct OnCpu {
   OnCpu(const Training& training_, Program program, BackendOptions options = {.deadline_s = 20})
-      : training(training_),
-        backend([&] {
-          options.world_size = training.grid.size();
+      : OnCpu(training_, std::move(program), [&] {
+          options.world_size = training_.grid.size();
           return cpu::make_backend(options);
-        }()),
-        trainer(*backend, std::move(program), training) {}
+        }()) {}
+  OnCpu(const Training& training_, Program program, std::unique_ptr<Backend> on)
+      : training(training_), backend(std::move(on)), trainer(*backend, std::move(program), training) {}
 
   [[nodiscard]] std::vector<TokenSample> samples(uint32_t seed = 1) {
     return samples_for(trainer.program(), training, seed);
