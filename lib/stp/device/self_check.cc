@@ -17,7 +17,7 @@ class Bench {
 
   Tensor zeros(int64_t rows, int64_t columns, DType type) {
     made_.push_back(device_.allocate(*stream_, MemoryKind::working, type, rows, columns));
-    upload(made_.back(), {0});
+    upload(made_.back(), std::vector<double>(static_cast<size_t>(rows * columns)));
     return made_.back();
   }
   Tensor zeros(int64_t rows, int64_t columns) { return zeros(rows, columns, type_); }
