@@ -67,6 +67,16 @@ void set(json& object, Path::const_iterator begin, Path::const_iterator end, con
     set(field.is_null() ? field = json::object() : field, begin + 1, end, value, key);
 }
 
+// Changes the field in each configuration that has it, itself or in its `vary`.
+void set_where_given(json& part, const Path& path, const json& value, const std::string& key) {
+  if (part.is_array()) {
+    for (json& each : part) set_where_given(each, path, value, key);
+  } else if (part.is_object()) {
+    if (part.contains(path[0])) set(part, path.begin(), path.end(), value, key);
+    if (part.contains("vary")) set_where_given(part["vary"], path, value, key);
+  }
+}
+
 }  // namespace
 
 Changes::Changes(const std::vector<std::string>& words) {
@@ -90,11 +100,7 @@ void Changes::apply_to_scenario(json& scenario) const {
     if (of_file(path)) continue;
     const json given = value_of(value, path.back());
     set(scenario, path.begin(), path.end(), given, key);
-    const auto configurations = scenario.find("configurations");
-    if (configurations == scenario.end() || !configurations->is_array()) continue;
-    for (json& configuration : *configurations)
-      if (configuration.is_object() && configuration.contains(path[0]))
-        set(configuration, path.begin(), path.end(), given, key);
+    if (scenario.contains("configurations")) set_where_given(scenario["configurations"], path, given, key);
   }
 }
 

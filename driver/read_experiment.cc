@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "choices.h"
+#include "configurations.h"
 #include "read_strategy.h"
 #include "stp/base/data.h"
 #include "stp/schedule/read_schedule.h"
@@ -339,20 +340,19 @@ void refuse_missing(JsonInput& input) {
   if (!input.has("configurations")) {
     for (const std::string& field : missing_fields(input)) places[field] = {field};
   } else {
-    const json& configurations = input.array("configurations");
+    const std::vector<ListedConfiguration> configurations = configurations_of(input);
     count = configurations.size();
-    for (size_t i = 0; i < count; ++i) {
-      const std::string place = "configurations[" + std::to_string(i) + "]";
-      JsonInput configuration(configurations[i], place, input);
+    for (const auto& [place, fields] : configurations) {
+      JsonInput configuration(fields, place, input);
       for (const std::string& field : missing_fields(configuration))
         places[field].push_back(place + "." + field);
     }
   }
-  for (const auto& [field, of] : places) {
+  for (auto& [field, of] : places) {
     if (of.size() == count)
       missing.push_back(field);
     else
-      missing.insert(missing.end(), of.begin(), of.end());
+      missing.insert(missing.end(), of.begin(), std::unique(of.begin(), of.end()));  // once per entry
   }
   if (missing.empty()) return;
   std::string problem = missing.size() == 1 ? "is missing" : "are missing",

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "choices.h"
+#include "configurations.h"
 #include "read_experiment.h"
 #include "stp/base/data.h"
 #include "stp/schedule/share_vocabulary.h"
@@ -257,14 +258,13 @@ Scenario read(const json& content, const std::string& path, const Changes& chang
   if (!input.has("configurations")) {
     read_experiments(input, "", "", changes, scenario.experiments);
   } else {
-    const json& configurations = input.array("configurations");
+    const std::vector<ListedConfiguration> configurations = configurations_of(input);
     if (configurations.empty()) throw input.error("configurations", "is empty", "write at least one");
-    for (size_t i = 0; i < configurations.size(); ++i) {
-      const std::string field = "configurations[" + std::to_string(i) + "]";
-      JsonInput configuration(configurations[i], field, input);
+    for (const auto& [field, fields] : configurations) {
+      JsonInput configuration(fields, field, input);
       configuration.ignore("comment");
       // The configuration's own name; the file's name is the scenario's.
-      const std::string name = configurations[i].contains("name") ? configuration.string("name") : "";
+      const std::string name = fields.contains("name") ? configuration.string("name") : "";
       try {
         std::vector<Experiment> experiments;
         read_experiments(configuration, field, name, changes, experiments);

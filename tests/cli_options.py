@@ -260,6 +260,15 @@ class Configurations(CommandLine):
     def table(self, scenario):
         return self.succeed("simulate", self.write(scenario)).stdout.splitlines()[1:-1]  # without title and legend
 
+    def test_vary_stands_for_a_product(self):
+        written = [{"schedules": ["stp"], "seq": seq, "name": name, **more} for seq in (2048, 4096)
+                   for name, more in (("plain", {}), ("sequence", {"sequence_parallel": True}))]  # fmt: skip
+        vary = [[{"seq": 2048}, {"seq": 4096}], [{"name": "plain"}, {"name": "sequence", "sequence_parallel": True}]]
+        base, other = changed(HARDWARE, seq=None), {"schedules": ["zb-v"], "seq": 1024}
+        varied = changed(base, configurations=[other, {"schedules": ["stp"], "vary": vary}])
+        self.assertEqual(self.simulated(varied), self.simulated(changed(base, configurations=[other, *written])))
+        self.assertEqual([row["seq"] for row in self.record(varied, "--set", "seq=512")["results"]], [512] * 5)
+
     def test_even_layers(self):
         base = changed(HARDWARE, schedules=["1f1b"])
         [row], [configuration] = self.simulated(changed(base, layers_per_chunk="even"))

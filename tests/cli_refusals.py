@@ -77,6 +77,13 @@ class Fields(CommandLine):
             ({"costs": {"unit": {"attn.G": 1}}}, "costs.unit.attn.G", "did you mean"),
             ({"costs": {"unit": {"kv_exchange": 1}}}, "costs.unit.kv_exchange", "is not a known field"),
             ({"configurations": [{"microbatch": 3}]}, "configurations[0].microbatch", "did you mean"),
+            ({"configurations": [{"vary": [{"seq": 8}]}]}, "configurations[0].vary", "is not a list of lists of objects"),
+            ({"configurations": [{"vary": [[]]}]}, "configurations[0].vary", "is not a list of lists of objects"),
+            ({"configurations": [{"seq": 8, "vary": [[{"seq": 8}]]}]}, "configurations[0]", "gives seq twice"),
+            ({"configurations": [{"vary": [[{"seq": 8}], [{"seq": 8}]]}]}, "configurations[0]", "gives seq twice"),
+            ({"configurations": [{"vary": [[{}] * 1000] * 2}]}, "configurations[0].vary", "more than 100000"),
+            ({"configurations": [{}, {"vary": [[{"microbatch": 3}]]}]}, "configurations[1].microbatch", "did you mean"),
+            ({"microbatches": None, "configurations": [{"microbatches": 8}, {"vary": [[{}, {}]]}]}, "configurations[1].microbatches", "is missing"),
             # Of models alone.
             ({"recompute": "full"}, "recompute", "is not a known field"),
             ({"tp_overlap": "megatron"}, "tp_overlap", "is not a known field"),

@@ -1,0 +1,21 @@
+// The configurations of a scenario, as its file lists them.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "stp/base/json_input.h"
+
+namespace stp {
+
+struct ListedConfiguration {
+  std::string place;  // in the file: configurations[2]
+  nlohmann::json fields;
+};
+
+/// The scenario's `configurations`, which it has. An entry with `vary`, a list of lists of objects, stands
+/// for all that take one object of each list beside the entry's own fields; the last list changes fastest.
+std::vector<ListedConfiguration> configurations_of(JsonInput& scenario);
+
+}  // namespace stp
