@@ -44,9 +44,18 @@ def write_rows(path, content, key):
     pathlib.Path(path).write_text(f'{{\n{fields} "{key}": [\n{rows}\n ]\n}}\n', encoding="utf-8")
 
 
-def read_scenario(name):
-    """A scenario of the suite, and where the profile of its cluster is."""
+def read_configurations(name):
+    """A scenario of the suite with all configurations that `vary` stands for (docs/scenarios.md)."""
     scenario = read(ROOT / f"scenarios/{name}.json")
+    scenario["configurations"] = [
+        {key: value for part in (entry, *choice) for key, value in part.items() if key != "vary"}
+        for entry in scenario["configurations"] for choice in itertools.product(*entry.get("vary", []))]  # fmt: skip
+    return scenario
+
+
+def read_scenario(name):
+    """read_configurations(), and where the profile of the scenario's cluster is."""
+    scenario = read_configurations(name)
     return scenario, ROOT / f"profiles/{scenario['cluster']}.json"
 
 
