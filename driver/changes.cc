@@ -118,7 +118,7 @@ void Changes::apply_to_file(const std::string& part, json& content) const {
 }
 
 InputError Changes::blamed(const InputError& error, const std::vector<std::string>& scenarios) const {
-  static const std::regex configuration(R"(^configurations\[[0-9]+\]\.)");
+  static const std::regex configuration(R"(^configurations\[[0-9]+\]( \(vary [0-9, ]+\))?\.)");
   const std::string field = std::regex_replace(error.field(), configuration, "");
   if (error.file() != "-" && !error.file().ends_with(".json")) return error;  // of a checkpoint, say
   const bool of_scenario = std::ranges::any_of(scenarios, [&](const std::string& word) {

@@ -5,44 +5,41 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMostConfigurations = 100'000;
+constexpr size_t kMostConfigurations = 10'000;
 
-// `fields` with those of `choice`.
-json with(json fields, const json& choice, const JsonInput& scenario, const std::string& place) {
+// Adds the fields of `choice`, number `number` of its list.
+void choose(ListedConfiguration& one, const json& choice, size_t number, const JsonInput& scenario) {
   for (const auto& [key, value] : choice.items()) {
-    if (fields.contains(key))
-      throw scenario.error(place, "gives " + key + " twice",
+    if (one.fields.contains(key))
+      throw scenario.error(one.entry, "gives " + key + " twice",
                            "give it in the entry, or in one list of its vary");
-    fields[key] = value;
+    one.fields[key] = value;
   }
-  return fields;
+  one.choice += (one.choice.empty() ? "" : ", ") + std::to_string(number);
 }
 
-std::vector<json> product(const json& entry, const JsonInput& scenario, const std::string& place) {
-  const json& lists = entry["vary"];
+std::vector<ListedConfiguration> product(const ListedConfiguration& entry, const JsonInput& scenario) {
+  const json& lists = entry.fields["vary"];
   const auto refuse_unless = [&](bool right) {
     if (!right)
-      throw scenario.error(place + ".vary", "is not a list of lists of objects",
+      throw scenario.error(entry.entry + ".vary", "is not a list of lists of objects",
                            R"(write, for example, [[{"seq": 2048}, {"seq": 4096}]])");
   };
   refuse_unless(lists.is_array() && !lists.empty());
-  std::vector<json> all{entry};
-  all[0].erase("vary");
+  std::vector<ListedConfiguration> all{entry};
+  all[0].fields.erase("vary");
   for (const json& list : lists) {
     refuse_unless(list.is_array() && !list.empty());
-    if (list.size() > kMostConfigurations / all.size())
-      throw scenario.error(place + ".vary",
-                           "stands for more than " + std::to_string(kMostConfigurations) + " configurations",
-                           "use shorter lists");
-    std::vector<json> more;
-    for (const json& fields : all) {
-      for (const json& choice : list) {
-        refuse_unless(choice.is_object());
-        more.push_back(with(fields, choice, scenario, place));
+    std::vector<ListedConfiguration> more;
+    for (const ListedConfiguration& one : all) {
+      for (size_t i = 0; i < list.size() && more.size() <= kMostConfigurations; ++i) {
+        refuse_unless(list[i].is_object());
+        choose(more.emplace_back(one), list[i], i + 1, scenario);
       }
     }
     all = std::move(more);
   }
+  for (ListedConfiguration& one : all) one.choice = " (vary " + one.choice + ")";
   return all;
 }
 
@@ -52,11 +49,14 @@ std::vector<ListedConfiguration> configurations_of(JsonInput& scenario) {
   const json& entries = scenario.array("configurations");
   std::vector<ListedConfiguration> all;
   for (size_t i = 0; i < entries.size(); ++i) {
-    const std::string place = "configurations[" + std::to_string(i) + "]";
+    const ListedConfiguration entry{"configurations[" + std::to_string(i) + "]", "", entries[i]};
     if (!entries[i].is_object() || !entries[i].contains("vary"))
-      all.push_back({place, entries[i]});
+      all.push_back(entry);
     else
-      for (json& fields : product(entries[i], scenario, place)) all.push_back({place, std::move(fields)});
+      for (ListedConfiguration& one : product(entry, scenario)) all.push_back(std::move(one));
+    if (all.size() > kMostConfigurations)
+      throw scenario.error("configurations", "stands for more than " + std::to_string(kMostConfigurations),
+                           "write fewer");
   }
   return all;
 }

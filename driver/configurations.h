@@ -10,12 +10,14 @@
 namespace stp {
 
 struct ListedConfiguration {
-  std::string place;  // in the file: configurations[2]
+  std::string entry;   // its place in the file: configurations[2]
+  std::string choice;  // of objects of the entry's `vary`, by number: " (vary 1, 3)"; "" without
   nlohmann::json fields;
 };
 
 /// The scenario's `configurations`, which it has. An entry with `vary`, a list of lists of objects, stands
-/// for all that take one object of each list beside the entry's own fields; the last list changes fastest.
+/// for all that take one object of each list beside the entry's own fields; the last list changes fastest. At
+/// most 10,000 in all.
 std::vector<ListedConfiguration> configurations_of(JsonInput& scenario);
 
 }  // namespace stp

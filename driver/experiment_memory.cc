@@ -31,6 +31,13 @@ RankResult::Memory memory_of(const Experiment& experiment, const Job& job, const
           .fixed = experiment.hardware->profile.fixed_memory_bytes};
 }
 
+// The most bytes of activations that a rank holds.
+double peak_of(const Job& job, const Program& program, const Experiment& experiment) {
+  return std::ranges::max(peak_activation_bytes(
+      program, activation_bytes(job, program.layers_per_stage, program.schedule.placement.pipelines()),
+      experiment.microbatch_costs));
+}
+
 }  // namespace
 
 Job job_of(const Experiment& experiment, const Program& program) {
@@ -71,10 +78,7 @@ std::vector<RankResult::Memory> memory_by_rank(const Experiment& experiment, con
 }
 
 double peak_bytes(const Program& program, const Experiment& experiment) {
-  if (!experiment.hardware) return 0;
-  return std::ranges::max(
-      peak_activation_bytes(program, activation_bytes(job_of(experiment, program), program.layers_per_stage),
-                            experiment.microbatch_costs));
+  return experiment.hardware ? peak_of(job_of(experiment, program), program, experiment) : 0;
 }
 
 Fit fit_of(const HardwareProfile& profile, double margin_gb) {
@@ -86,10 +90,7 @@ Fit fit_of(const HardwareProfile& profile, double margin_gb) {
 double peak_gb_without_recompute(const Program& program, const Experiment& experiment) {
   Job job = job_of(experiment, program);
   job.shape.strategy.recompute = {};
-  const auto peaks = peak_activation_bytes(
-      program, activation_bytes(job, program.layers_per_stage, program.schedule.placement.pipelines()),
-      experiment.microbatch_costs);
-  return *std::ranges::max_element(peaks) / 1e9;
+  return peak_of(job, program, experiment) / 1e9;
 }
 
 }  // namespace stp

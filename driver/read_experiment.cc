@@ -342,10 +342,10 @@ void refuse_missing(JsonInput& input) {
   } else {
     const std::vector<ListedConfiguration> configurations = configurations_of(input);
     count = configurations.size();
-    for (const auto& [place, fields] : configurations) {
-      JsonInput configuration(fields, place, input);
+    for (const auto& [entry, choice, fields] : configurations) {
+      JsonInput configuration(fields, entry, input);
       for (const std::string& field : missing_fields(configuration))
-        places[field].push_back(place + "." + field);
+        places[field].push_back(entry + "." + field);
     }
   }
   for (auto& [field, of] : places) {

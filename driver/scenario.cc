@@ -260,7 +260,8 @@ Scenario read(const json& content, const std::string& path, const Changes& chang
   } else {
     const std::vector<ListedConfiguration> configurations = configurations_of(input);
     if (configurations.empty()) throw input.error("configurations", "is empty", "write at least one");
-    for (const auto& [field, fields] : configurations) {
+    for (const auto& [entry, choice, fields] : configurations) {
+      const std::string field = entry + choice;
       JsonInput configuration(fields, field, input);
       configuration.ignore("comment");
       // The configuration's own name; the file's name is the scenario's.

@@ -273,6 +273,7 @@ class Configurations(CommandLine):
         base = changed(HARDWARE, schedules=["1f1b"])
         [row], [configuration] = self.simulated(changed(base, layers_per_chunk="even"))
         self.assertEqual((row["layers_per_chunk"], configuration["layers_per_chunk"]), ([8, 8, 7, 7], "even"))
+        self.assertFalse(row.keys() & {"post_validation", "merge_backward", "vision_tokens"})  # nothing that few have
         [written], _ = self.simulated(changed(base, layers_per_chunk=[8, 8, 7, 7]))
         self.assertEqual(row, written)
 

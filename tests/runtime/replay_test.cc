@@ -59,6 +59,7 @@ void expect_each_rank_does_the_same(const std::string& name, const RankGrid& gri
   int sum = 0;
   for (const int each : layers) sum += each;
   Training training = small_training(sum, type, grid);
+  training.model.variant = variant.model;
   fit_vocabulary(training, *schedule);
   const Program program = execution_program(*schedule, layers, grid.dp, variant);
   OnCpu together(training, program);
@@ -143,6 +144,7 @@ TEST(Replay, SoDoesEachRankOfOtherGridsTypesAndOrders) {
   expect_each_rank_does_the_same("1f1b-i", {.tp = 2, .pp = 2}, DType::f32, {.release = Release::block},
                                  {0, 2, 1, 1});
   expect_each_rank_does_the_same("1f1b", {.pp = 2}, DType::f32, {}, {2, 0});
+  expect_each_rank_does_the_same("1f1b", {.pp = 2}, DType::f32, {.model = {.tied = true}});
 }
 
 TEST(Replay, SoDoesEachRankOfARing) {

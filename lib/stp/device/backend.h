@@ -54,13 +54,14 @@ class BackendOf : public Backend {
   void describe_with(DescribeOp describe) override { run_.describe_with(std::move(describe)); }
 
  protected:
-  /// `processes`: null if this process drives all ranks. `of_run`: what Run is made of.
+  /// `of_run`: the processes of the run; null if this process drives all ranks. `arguments`: what Run is made
+  /// of.
   template <typename... Arguments>
-  BackendOf(int world_size, Processes* processes, Arguments&&... of_run)
+  BackendOf(int world_size, Processes* of_run, Arguments&&... arguments)
       : world_size_(world_size),
-        processes_(processes == nullptr ? alone_ : *processes),
-        run_(std::forward<Arguments>(of_run)...) {}
-  /// For `of_run`.
+        processes_(of_run == nullptr ? alone_ : *of_run),
+        run_(std::forward<Arguments>(arguments)...) {}
+  /// For `arguments`.
   static Progress* progress_of(Processes* processes) {
     return processes == nullptr ? nullptr : &processes->progress();
   }

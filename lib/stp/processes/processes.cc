@@ -37,6 +37,7 @@ std::string Processes::broadcast(std::string text, const std::vector<int>& among
 }
 
 std::unique_ptr<Exchange> Processes::make_exchange(const std::vector<int>& among) {
+  if (count() == 1) throw std::logic_error("one process exchanges no data");
   exchanges_.resize(count());
   std::vector<uint64_t> numbers = exchanges_;
   for (const int process : among) ++exchanges_[process];

@@ -333,6 +333,7 @@ std::map<std::string, EmulatedUse> Executor::take_emulated_use() {
   take_all("dp", data_groups_);
   take_all("vocabulary", vocabulary_groups_);
   for (const RankGroup& group : shared_groups_) take("vocabulary", group.group.get());
+  for (const RankGroup& group : tied_groups_) take("embedding", group.group.get());
   for (const RankGroup& group : pipeline_groups_) take("pipelines", group.group.get());
   for (const RankGroup& group : model_groups_) take("model", group.group.get());
   for (const auto& links : links_)
