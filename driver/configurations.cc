@@ -5,7 +5,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMostConfigurations = 10'000;
+constexpr size_t kMostVaried = 10'000;  // all that a file's `vary` make
 
 // Adds the fields of `choice`, number `number` of its list.
 void choose(ListedConfiguration& one, const json& choice, size_t number, const JsonInput& scenario) {
@@ -32,7 +32,7 @@ std::vector<ListedConfiguration> product(const ListedConfiguration& entry, const
     refuse_unless(list.is_array() && !list.empty());
     std::vector<ListedConfiguration> more;
     for (const ListedConfiguration& one : all) {
-      for (size_t i = 0; i < list.size() && more.size() <= kMostConfigurations; ++i) {
+      for (size_t i = 0; i < list.size() && more.size() <= kMostVaried; ++i) {
         refuse_unless(list[i].is_object());
         choose(more.emplace_back(one), list[i], i + 1, scenario);
       }
@@ -48,15 +48,17 @@ std::vector<ListedConfiguration> product(const ListedConfiguration& entry, const
 std::vector<ListedConfiguration> configurations_of(JsonInput& scenario) {
   const json& entries = scenario.array("configurations");
   std::vector<ListedConfiguration> all;
-  for (size_t i = 0; i < entries.size(); ++i) {
+  for (size_t i = 0, varied = 0; i < entries.size(); ++i) {
     const ListedConfiguration entry{"configurations[" + std::to_string(i) + "]", "", entries[i]};
-    if (!entries[i].is_object() || !entries[i].contains("vary"))
+    if (!entries[i].is_object() || !entries[i].contains("vary")) {
       all.push_back(entry);
-    else
-      for (ListedConfiguration& one : product(entry, scenario)) all.push_back(std::move(one));
-    if (all.size() > kMostConfigurations)
-      throw scenario.error("configurations", "stands for more than " + std::to_string(kMostConfigurations),
-                           "write fewer");
+      continue;
+    }
+    const std::vector<ListedConfiguration> made = product(entry, scenario);
+    if ((varied += made.size()) > kMostVaried)
+      throw scenario.error(entry.entry + ".vary",
+                           "makes more than " + std::to_string(kMostVaried) + " configurations", "use fewer");
+    all.insert(all.end(), made.begin(), made.end());
   }
   return all;
 }

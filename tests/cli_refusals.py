@@ -81,7 +81,7 @@ class Fields(CommandLine):
             ({"configurations": [{"vary": [[]]}]}, "configurations[0].vary", "is not a list of lists of objects"),
             ({"configurations": [{"seq": 8, "vary": [[{"seq": 8}]]}]}, "configurations[0]", "gives seq twice"),
             ({"configurations": [{"vary": [[{"seq": 8}], [{"seq": 8}]]}]}, "configurations[0]", "gives seq twice"),
-            ({"configurations": [{"vary": [[{}] * 101] * 2}]}, "configurations", "more than 10000"),
+            ({"configurations": [{"vary": [[{}] * 101] * 2}]}, "configurations[0].vary", "more than 10000"),
             ({"configurations": [{}, {"vary": [[{"microbatch": 3}]]}]}, "configurations[1] (vary 1).microbatch", "did you mean"),
             ({"microbatches": None, "configurations": [{"microbatches": 8}, {"vary": [[{}, {}]]}]}, "configurations[1].microbatches", "is missing"),
             # Of models alone.
