@@ -16,8 +16,8 @@ struct ListedConfiguration {
 };
 
 /// The scenario's `configurations`, which it has. An entry with `vary`, a list of lists of objects, stands
-/// for all that take one object of each list beside the entry's own fields; the last list changes fastest. At
-/// most 10,000 in all.
+/// for all that take one object of each list beside the entry's own fields; the last list changes fastest. A
+/// file's `vary` make at most 10,000.
 std::vector<ListedConfiguration> configurations_of(JsonInput& scenario);
 
 }  // namespace stp
