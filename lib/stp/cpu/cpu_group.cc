@@ -144,7 +144,11 @@ class SharedCall {
     std::vector<std::string> missing;
     for (size_t i = 0; i < streams_.size(); ++i)
       if (!come_[i]) missing.push_back("rank " + std::to_string(streams_[i]->rank()));
-    return missing.empty() ? "other processes" : joined(missing);
+    if (!missing.empty() || !remote_) return joined(missing);
+    // The stream that exchanges with them knows which have come.
+    for (const auto& [process, members] : remote_->members)
+      if (process != remote_->here) missing.push_back("process " + std::to_string(process));
+    return joined(missing);
   }
 
   // The last stream to arrive does this work.
