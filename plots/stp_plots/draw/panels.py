@@ -11,7 +11,7 @@ MOST = 40  # configurations of which bars can be read
 COLUMNS = 3  # of panels; up to four stand in two
 GRID_GAP = 0.6  # between grids, in columns of points
 SPREAD = 0.5  # of a column's points, so that none hides another
-PANEL, LABELS = 1.8, 1.1  # heights, inches
+PANEL, LABELS = 2.2, 1.1  # heights, inches
 POINT = {"marker": "o", "markersize": 3.8, "linestyle": "none"}
 
 
@@ -59,7 +59,7 @@ def _plot(experiment, colours, name, title):
     style.legend(grid[0, -1], handles)
     caption = (
         f"{quantity.title.capitalize()}, {experiment.evidence}: a panel per model, cluster and length, a column per grid and setting, a point "
-        "per schedule. Every panel has its own scale, not from zero." + errors.note(experiment, name)
+        "per schedule. Every panel has its own scale, from zero." + errors.note(experiment, name)
     )
     alt = f"Points of {quantity.title} per schedule, by configuration." + errors.note(experiment, name)
     return style.Plot(name, title, figure, caption, alt)
@@ -81,4 +81,5 @@ def _draw(axes, rows, places, labels, schedules, colours):
     axes.tick_params(axis="x", length=0)
     axes.set_xlim(-0.7, max(at.values()) + 0.7)
     axes.margins(y=0.16)
+    axes.set_ylim(bottom=0)
     axes.yaxis.set_major_locator(style.ticks(5))
