@@ -54,6 +54,8 @@ class DataTest(unittest.TestCase):
         text = records.unit_costs({"unit_costs": UNIT_COSTS, "layers_per_chunk": [4, 3]})
         self.assertEqual(text, "F 0.25, I 0.25, W 0.25, all-reduce 0.0625 per layer")
         self.assertEqual([records.unit_costs({"unit_costs": odd}) for odd in (None, {}, [1], "x")], [""] * 4)
+        by_rank = {"unit_costs": {**UNIT_COSTS, "head.F": [1, 2]}}
+        self.assertEqual([records.unit_costs({**by_rank, **more}) for more in ({}, {"name": "4B"})], ["costs by rank", "4B"])
 
 
 class NullModelTest(unittest.TestCase):

@@ -63,8 +63,12 @@ def agrees(data, where):
 
 
 def unit_costs(data):
-    """The unit costs of a row in words, as totals of a chunk if all chunks are alike; empty if it has none."""
-    costs = {key: number(value) or 0 for key, value in dictionary(data.get("unit_costs")).items()}
+    """The unit costs of a row in words, as totals of a chunk if all chunks are alike; empty if it has none. The row's name
+    stands for costs that differ by rank."""
+    given = dictionary(data.get("unit_costs"))
+    if any(isinstance(value, list) for value in given.values()):
+        return text(data.get("name") or "costs by rank")
+    costs = {key: number(value) or 0 for key, value in given.items()}
     if not costs:
         return ""
     layers = {number(amount) for amount in items(data.get("layers_per_chunk"))}
