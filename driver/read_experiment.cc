@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "baselines/registry.h"
 #include "choices.h"
 #include "configurations.h"
 #include "read_strategy.h"
@@ -51,6 +52,11 @@ std::vector<ScheduleChoice> read_schedules(JsonInput& input) {
       }
       choice.vocabulary = choose(entry, "vocabulary", Vocabulary::whole, kVocabularies);
       entry.done();
+    }
+    try {
+      if (choice.file.empty()) find_generator(choice.name);
+    } catch (const InputError& error) {
+      throw error.moved(input.file(), input.path(key));
     }
     if (std::find(choices.begin(), choices.end(), choice) != choices.end())
       throw input.error(key, "lists " + name_of(choice) + " again", "list every schedule once");

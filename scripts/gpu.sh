@@ -18,9 +18,10 @@
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 all=(machine programs tests sanitizer microbench speed parity replay processes replays torch)
-declare -A limit_of=([machine]=20 [programs]=420 [tests]=140 [sanitizer]=100 [microbench]=120 [speed]=60 [parity]=60 [replay]=40
+declare -A limit_of=([machine]=20 [programs]=420 [tests]=140 [sanitizer]=120 [microbench]=120 [speed]=60 [parity]=60 [replay]=40
   [processes]=90 [replays]=240 [torch]=30)
 program_limit=80  # seconds of each test program
+kernel_shares=8   # processes that run the kernels' tests at once
 bundle=$STP_ROOT/build/gpu/bundle.tar.gz
 most_bundle_mib=64
 programs=$STP_ROOT/build/gpu/programs
@@ -204,18 +205,24 @@ test_programs() {
   find "$programs/tests" -type f ! -name 'kernels*' | sort
 }
 
-# The processor takes most of the time of the kernels' tests, which compare with its own: they are run in four shares.
+# in_shares COUNT LIMIT COMMAND…: the tests of a program as so many processes, each with its share; {} is its number.
+in_shares() {
+  local share
+  for ((share = 0; share < $1; ++share)); do echo "$share"; done |
+    GTEST_TOTAL_SHARDS=$1 xargs -P "$1" -I{} env GTEST_SHARD_INDEX={} timeout --kill-after=5 "$2" "${@:3}" 2>&1
+}
+
+# The processor takes most of the time of the kernels' tests, which compare with its own: they are run in shares.
 stage_tests() {
-  local test name share shares failed=0
+  local test name shares failed=0
   mkdir -p "$out/tests"
   for test in $(test_programs); do
     name=$(basename "$test")
     shares=1
-    if [[ $name == kernels* ]]; then shares=4; fi
+    if [[ $name == kernels* ]]; then shares=$kernel_shares; fi
     echo "-- $name"
-    for ((share = 0; share < shares; ++share)); do echo "$share"; done |
-      GTEST_TOTAL_SHARDS=$shares xargs -P "$shares" -I{} env GTEST_SHARD_INDEX={} timeout --kill-after=5 "$program_limit" \
-        "$test" --gtest_filter='*Gpu*' --gtest_output="json:$out/tests/$name-{}.json" 2>&1 | tee "$out/tests/$name.log" || failed=1
+    in_shares "$shares" "$program_limit" "$test" --gtest_filter='*Gpu*' --gtest_output="json:$out/tests/$name-{}.json" |
+      tee "$out/tests/$name.log" || failed=1
     # A test skips itself where it finds no GPU: where there is one, a program all of whose tests do so has failed.
     if ! grep -q '^\[       OK \]' "$out/tests/$name.log"; then
       echo "none of its tests ran; tests/$name.log says why"
@@ -225,9 +232,19 @@ stage_tests() {
   return "$failed"
 }
 
-# Small tests: under the sanitizer a kernel takes a hundred times as long.
+# sanitize SHARES PROGRAM TOOL OPTION…: its log, and one line for each share.
+sanitize() {
+  local log=$out/sanitizer/$3-$2.log failed=0
+  in_shares "$1" "${limit_of[sanitizer]}" compute-sanitizer --tool "${@:3}" --error-exitcode 1 \
+    "$programs/tests/$2" --gtest_brief=1 >"$log" || failed=1
+  grep 'SUMMARY' "$log" | sed "s/^=*/$3 of $2:/"
+  return "$failed"
+}
+
+# Small tests: under the sanitizer a kernel takes a hundred times as long. The checks of races and of barriers do not know the
+# instructions with which cuDNN's kernels wait for copies, and find errors there: our own kernels run in their place.
 stage_sanitizer() {
-  local test tool failed=0
+  local check checks=() failed=0
   if ! have compute-sanitizer; then
     echo "skipped: there is no compute-sanitizer"
     return 77
@@ -239,14 +256,17 @@ stage_sanitizer() {
     echo "skipped: compute-sanitizer does not support this device"
     return 77
   fi
+  mkdir -p "$out/sanitizer"
   # Calls that fail on purpose are tested too: only wrong accesses count.
-  for test in $(test_programs); do
-    compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 1 "$test" \
-      --gtest_filter='*Gpu*-GpuTraining.*:GpuReplay.*' --gtest_brief=1 || failed=1
-  done
-  for tool in racecheck synccheck; do
-    compute-sanitizer --tool "$tool" --error-exitcode 1 "$programs/tests/kernels_on_gpu_test" --gtest_brief=1 || failed=1
-  done
+  sanitize 1 kernels_on_gpu_test memcheck --report-api-errors no &
+  checks+=("$!")
+  GTEST_FILTER='*Gpu*-GpuTraining.*:GpuReplay.*' sanitize 1 cuda_on_gpu_test memcheck --report-api-errors no &
+  checks+=("$!")
+  STP_CUDNN=0 sanitize "$kernel_shares" kernels_on_gpu_test racecheck &
+  checks+=("$!")
+  STP_CUDNN=0 sanitize "$kernel_shares" kernels_on_gpu_test synccheck &
+  checks+=("$!")
+  for check in "${checks[@]}"; do wait "$check" || failed=1; done
   return "$failed"
 }
 
@@ -259,27 +279,32 @@ stage_parity() {
     STP_CUDNN=0 "$stp" run parity-heads --backend cuda --json "$out/parity-heads-own.json"
 }
 
-# Runs a command as two processes that find each other over TCP, as torchrun would.
+# launch GPUS COMMAND…: runs a command as two processes that find each other over TCP, as torchrun would. On one GPU,
+# each process tells NCCL that it is another host, as NCCL refuses two ranks of a host on one GPU.
 launch() {
-  local rank pid pids=() failed=0
+  local rank pid pids=() failed=0 gpus=$1
+  shift
   for rank in 0 1; do
-    WORLD_SIZE=2 RANK=$rank LOCAL_RANK=$rank MASTER_ADDR=127.0.0.1 MASTER_PORT=29517 "$@" &
+    if ((gpus == 1)); then export NCCL_HOSTID=stp-$rank NCCL_NET=Socket NCCL_SOCKET_IFNAME=lo; fi
+    WORLD_SIZE=2 RANK=$rank LOCAL_RANK=$((rank % gpus)) MASTER_ADDR=127.0.0.1 MASTER_PORT=29517 "$@" &
     pids+=("$!")
   done
   for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
   return "$failed"
 }
 
-# Ranks that are processes with a GPU each, over NCCL; and nccl-tests' all-reduce for comparison, if it is installed.
+# Ranks that are processes, over NCCL. With a GPU each also their speed, and nccl-tests' all-reduce if it is installed.
 stage_processes() {
-  if (($(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l) < 2)); then
-    echo "skipped: one GPU"
-    return 77
+  local gpus failed=0
+  gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)
+  if ((gpus > 2)); then gpus=2; fi
+  launch "$gpus" "$stp" run parity-2-gpus --backend cuda --deadline 60 --json "$out/parity-2-processes.json" || failed=1
+  if ((gpus == 1)); then
+    echo "one GPU, which both processes share: numbers, no times"
+    return "$failed"
   fi
-  local failed=0
-  launch "$stp" run parity-2-gpus --backend cuda --deadline 60 --json "$out/parity-2-gpus.json" || failed=1
-  launch "$stp" run train-2-gpus --backend cuda --deadline 60 --json "$out/train-2-gpus.json" --trace "$out/train-2-gpus.trace.json" || failed=1
-  launch "$programs/bin/microbench" --backend cuda --quick --benchmark_out="$out/nccl-2-gpus.json" --benchmark_out_format=json || failed=1
+  launch "$gpus" "$stp" run train-2-gpus --backend cuda --deadline 60 --json "$out/train-2-gpus.json" --trace "$out/train-2-gpus.trace.json" || failed=1
+  launch "$gpus" "$programs/bin/microbench" --backend cuda --quick --benchmark_out="$out/nccl-2-gpus.json" --benchmark_out_format=json || failed=1
   if have all_reduce_perf; then all_reduce_perf -b 1K -e 4M -f 4 -g 2 -d bfloat16 -o sum >"$out/nccl-tests.txt" || failed=1; fi
   return "$failed"
 }

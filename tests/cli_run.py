@@ -279,6 +279,9 @@ class Run(CommandLine):
         done = self.succeed("run", self.write(RUN | {"microbatches": 3, "run": RUN["run"] | {"skip_refused": True}}), "--backend", "cpu")
         self.assertIn("1 combinations are beyond their schedule's range", done.stdout)
         self.assertIn("parity: 1 of 1", done.stdout)
+        # A name that no schedule has is no matter of its range.
+        misspelled = self.write(changed(RUN, schedules=["1f1b", "1f1c"], run={**RUN["run"], "skip_refused": True}))
+        self.refused(["run", misspelled, "--backend", "cpu"], 'schedules[1]: there is no schedule "1f1c"; did you mean 1f1b?')
 
     def test_a_prediction_changes_no_step(self):
         self.write_profile("cpu.json", shared_processors={"source": "a test's", "rates": [1, 0.9]})

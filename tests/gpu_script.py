@@ -38,7 +38,7 @@ while [ $# -gt 0 ]; do
     --version) echo "stp stand-in" ;;
     doctor) if [ -e "$STP_DATA_DIR/no-cublas" ]; then echo "cuda cuBLASLt MISSING"; exit 1; fi ;;
     *-2-gpus)
-      echo "$RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT" >> "$STP_DATA_DIR/$1"
+      echo "$RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT, GPU $LOCAL_RANK of host ${NCCL_HOSTID-all}" >> "$STP_DATA_DIR/$1"
       if [ -e "$STP_DATA_DIR/fail-rank-$RANK" ]; then exit 1; fi ;;
     --json) out=$2 ;;
     parity-gpu) if [ -e "$STP_DATA_DIR/fail-parity" ]; then echo "gradient error 3"; exit 1; fi ;;
@@ -105,16 +105,17 @@ class Script(CommandLine):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         table = self.table(done)
         self.assertEqual(list(table), STAGES)
-        self.assertEqual(table.pop("processes"), "skipped: one GPU")
         self.assertEqual(table.pop("sanitizer"), "skipped: by --skip")
         self.assertEqual(table.pop("torch"), "skipped: there is no torch")
         self.assertEqual(set(table.values()), {"passed"})
         with tarfile.open(f"{out}.tar.gz") as archive:
             held = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
-        self.assertLessEqual({"table.txt", "machine.log", "parity.json", "replay-a800.json", "replay-h200-zb-v.json",
+        self.assertLessEqual({"table.txt", "machine.log", "parity.json", "parity-2-processes.json", "replay-a800.json", "replay-h200-zb-v.json",
                               "replay-a800-stp-graphs.json", "replay-a800-held.json", "replay-a800-late-peers.json", "replay-a800-fewer-multiprocessors.json", "step.json",
-                              "step-graphs.json", "microbench.json", "overlap.json", "clocks.csv", "tests/cuda_on_gpu_test-0.json", "tests/kernels_on_gpu_test-3.json"}, held)
+                              "step-graphs.json", "microbench.json", "overlap.json", "clocks.csv", "tests/cuda_on_gpu_test-0.json", "tests/kernels_on_gpu_test-7.json"}, held)
         runs = (self.root / "stp.log").read_text(encoding="utf-8").splitlines()
+        self.assertEqual(sorted((self.root / "parity-2-gpus").read_text(encoding="utf-8").splitlines()),  # they share the GPU
+                         [f"{rank} of 2 at 127.0.0.1:29517, GPU 0 of host stp-{rank}" for rank in (0, 1)])
         with_graphs = [line for line in runs if "--graphs" in line and "parity" not in line]
         self.assertEqual(len(with_graphs), 4)
         for line in with_graphs:  # they are captured in the first three steps
@@ -162,10 +163,10 @@ class Script(CommandLine):
         done = self.run_it("--out", str(out), "programs", "processes")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(self.table(done)["processes"], "passed")
-        for scenario in ("parity-2-gpus", "train-2-gpus"):
-            self.assertTrue((out / f"{scenario}.json").exists())
+        for scenario, record in (("parity-2-gpus", "parity-2-processes"), ("train-2-gpus", "train-2-gpus")):
+            self.assertTrue((out / f"{record}.json").exists())
             self.assertEqual(sorted((self.root / scenario).read_text(encoding="utf-8").splitlines()),
-                             ["0 of 2 at 127.0.0.1:29517", "1 of 2 at 127.0.0.1:29517"])
+                             [f"{rank} of 2 at 127.0.0.1:29517, GPU {rank} of host all" for rank in (0, 1)])
         # A failure of any rank is one of the stage.
         (self.root / "fail-rank-1").touch()
         done = self.run_it("--out", str(self.root / "failed"), "processes")  # its own folder is named by the second
@@ -182,14 +183,21 @@ class Script(CommandLine):
 
     def test_under_the_sanitizer_tests_are_small_and_only_wrong_accesses_count(self):
         self.bundle()
-        self.stand_ins(compute_sanitizer='echo "$STP_SMALL_TESTS $CUDA_MODULE_LOADING $*" >> "$STP_DATA_DIR/sanitizer.log"')
+        self.stand_ins(compute_sanitizer='echo "$STP_SMALL_TESTS $CUDA_MODULE_LOADING ${STP_CUDNN-1} $*" >> "$STP_DATA_DIR/sanitizer.log"\n'
+                       'echo "========= ERROR SUMMARY: $GTEST_SHARD_INDEX errors"; [ "$2$GTEST_SHARD_INDEX" != "$(cat "$STP_DATA_DIR/bad")" ]')
+        (self.root / "bad").touch()
         done = self.run_it("programs", "sanitizer")
         self.assertEqual(done.returncode, 0, done.stdout)
         probe, *lines = (self.root / "sanitizer.log").read_text(encoding="utf-8").splitlines()
         self.assertIn("GpuDevice", probe)
-        for line, words in zip(lines, (r"memcheck --report-api-errors no .*kernels_on_gpu_test .*-GpuTraining", "memcheck .*cuda_on_gpu_test",
-                                       "racecheck .*kernels_on_gpu_test", "synccheck .*kernels_on_gpu_test"), strict=True):
-            self.assertRegex(line, f"^1 LAZY --tool {words}")
+        for cudnn, tool, program, shares in ((1, "memcheck", "cuda_on_gpu_test", 1), (1, "memcheck", "kernels_on_gpu_test", 1),
+                                             (0, "racecheck", "kernels_on_gpu_test", 8), (0, "synccheck", "kernels_on_gpu_test", 8)):
+            known = [line for line in lines if re.search(f"^1 LAZY {cudnn} --tool {tool} .*/{program} ", line)]
+            self.assertEqual(len(known), shares, lines)
+            self.assertIn(f"{tool} of {program}: ERROR SUMMARY: {shares - 1} errors", done.stdout)
+        # One share that finds an error is a failure of the stage.
+        (self.root / "bad").write_text("racecheck5", encoding="utf-8")
+        self.assertEqual(self.table(self.run_it("--out", str(self.root / "bad-race"), "sanitizer"))["sanitizer"], "FAILED")
 
     def test_kernels_are_tested_first_and_a_missed_criterion_is_no_failure(self):
         self.bundle()

@@ -1,6 +1,8 @@
 #include "kernels/kernel_cases.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <span>
 
 #include "stp/cpu/cpu_backend.h"
@@ -43,18 +45,24 @@ std::vector<Values> results(Device& device, Kernels& kernels, const std::vector<
   return after;
 }
 
-void expect_near(const Values& results, const Values& exact, Tolerance tolerance) {
+double square(std::span<const double> values) {
+  return std::inner_product(values.begin(), values.end(), values.begin(), 0.0);
+}
+
+void expect_near(const Values& results, const Values& exact, size_t columns, Tolerance tolerance) {
   ASSERT_EQ(results.size(), exact.size());
-  double error = 0, norm = 0;
-  for (size_t i = 0; i < exact.size(); ++i) {
-    error += (results[i] - exact[i]) * (results[i] - exact[i]);
-    norm += exact[i] * exact[i];
+  Values errors = results;
+  for (size_t i = 0; i < exact.size(); ++i) errors[i] -= exact[i];
+  const double norm = square(exact);
+  EXPECT_LE(std::sqrt(square(errors)), tolerance.whole * std::sqrt(norm));
+  const double mean = norm / static_cast<double>(exact.size());
+  for (size_t i = 0; i < exact.size(); i += columns) {
+    const double row = square(std::span(exact).subspan(i, columns)) / static_cast<double>(columns);
+    for (size_t j = i; j < i + columns; ++j)
+      ASSERT_LE(std::abs(errors[j]),
+                tolerance.element * (std::abs(exact[j]) + std::sqrt(std::max(row, mean))))
+          << "element " << j << " is " << results[j] << ", not " << exact[j];
   }
-  EXPECT_LE(std::sqrt(error), tolerance.whole * std::sqrt(norm));
-  const double mean = std::sqrt(norm / static_cast<double>(exact.size()));
-  for (size_t i = 0; i < exact.size(); ++i)
-    ASSERT_LE(std::abs(results[i] - exact[i]), tolerance.element * (std::abs(exact[i]) + mean))
-        << "element " << i << " is " << results[i] << ", not " << exact[i];
 }
 
 }  // namespace
@@ -109,7 +117,10 @@ std::vector<Values> KernelCases::expect_exact(const std::vector<Operand>& operan
         EXPECT_EQ(found[i], exact[i]);
       } else {
         const bool sums = type_of(operand.kind) != DType::bf16;
-        expect_near(found[i], exact[i], GetParam() != DType::bf16 ? kFloat : sums ? bf16.sums : bf16.results);
+        expect_near(found[i], exact[i], operand.columns,
+                    GetParam() != DType::bf16 ? kFloat
+                    : sums                    ? bf16.sums
+                                              : bf16.results);
       }
     }
     if (testing::Test::HasFailure()) break;

@@ -63,7 +63,9 @@ struct On {
 using Call = std::function<void(const On&)>;
 
 /// How far results may be away: |result − exact| / |exact| over the whole tensor, and for each element
-/// |result − exact| / (|exact| + root of the mean square).
+/// |result − exact| / (|exact| + root of the mean square), of its row or of the tensor, whichever is larger:
+/// a small sum of large parts is as far off as the parts, such as the first token's gradients by many
+/// queries.
 struct Tolerance {
   double whole, element;
 };

@@ -129,6 +129,7 @@ __device__ void multiply(Fragments<D>& sums, const Fragments<R>& weights, const 
 template <int D>
 __device__ void store_rows(const AttentionLayout& layout, const Lane& me, const Fragments<D>& sums,
                            const float (&factor)[2], Tile<D>& tile, bf16* head, int64_t stride, int first) {
+  __syncwarp();  // all lanes have read the rows
 #pragma unroll
   for (int n = 0; n < D / 8; ++n)
 #pragma unroll

@@ -88,10 +88,8 @@ std::string CudaKernels::lack_of(const kernel::Gemm& gemm) {
   return gemm_->lack_of({gemm.shape(), gemm.type(), gemm.c.type});
 }
 
-CudaAttention CudaKernels::attention_by(const char* name, const AttentionShape& shape, DType type) const {
-  if (type == DType::bf16 && cudnn_ && is_trusted(CudaAttention::cudnn) && cudnn_->supports(shape))
-    return CudaAttention::cudnn;
-  return own_attention_by(name, shape, type);
+CudnnAttention* CudaKernels::cudnn_for(DType type) const {
+  return type == DType::bf16 && is_trusted(CudaAttention::cudnn) ? cudnn_.get() : nullptr;
 }
 
 CudaAttention CudaKernels::own_attention_by(const char* name, const AttentionShape& shape, DType type) const {
@@ -131,25 +129,27 @@ void CudaKernels::own_backward(Stream& stream, const AttentionLayout& layout, co
 }
 
 void CudaKernels::run(Stream& stream, const kernel::AttentionForward& k) {
-  if (attention_by(k.name, k.shape, k.type()) != CudaAttention::cudnn)
-    return own_forward(stream, layout_of(k.shape), k, k.qkv);
+  CudnnAttention* const cudnn = cudnn_for(k.type());
+  const auto workspace = cudnn != nullptr ? cudnn->forward_workspace(k.shape) : std::nullopt;
+  if (!workspace) return own_forward(stream, layout_of(k.shape), k, k.qkv);
   const size_t bytes = statistics_bytes(k.log_sum_exp);
-  std::byte* const memory = scratch(stream, bytes + cudnn_->forward_workspace(k.shape));
+  std::byte* const memory = scratch(stream, bytes + *workspace);
   auto* const by_head = reinterpret_cast<float*>(memory);
-  cudnn_->forward(stream, k.shape, data<__nv_bfloat16>(k.qkv), data<__nv_bfloat16>(k.out), by_head,
-                  memory + bytes);
+  cudnn->forward(stream, k.shape, data<__nv_bfloat16>(k.qkv), data<__nv_bfloat16>(k.out), by_head,
+                 memory + bytes);
   statistics_by_token(stream, k.shape, by_head, data<float>(k.log_sum_exp));
 }
 
 void CudaKernels::run(Stream& stream, const kernel::AttentionBackward& k) {
-  if (attention_by(k.name, k.shape, k.type()) != CudaAttention::cudnn)
-    return own_backward(stream, layout_of(k.shape), k, k.qkv, k.qkv_gradient);
+  CudnnAttention* const cudnn = cudnn_for(k.type());
+  const auto workspace = cudnn != nullptr ? cudnn->backward_workspace(k.shape) : std::nullopt;
+  if (!workspace) return own_backward(stream, layout_of(k.shape), k, k.qkv, k.qkv_gradient);
   const size_t bytes = statistics_bytes(k.log_sum_exp);
-  std::byte* const memory = scratch(stream, bytes + cudnn_->backward_workspace(k.shape));
+  std::byte* const memory = scratch(stream, bytes + *workspace);
   auto* const by_head = reinterpret_cast<float*>(memory);
   statistics_by_head(stream, k.shape, data<float>(k.log_sum_exp), by_head);
-  cudnn_->backward(stream, k.shape, data<__nv_bfloat16>(k.qkv), data<__nv_bfloat16>(k.out), by_head,
-                   data<__nv_bfloat16>(k.out_gradient), data<__nv_bfloat16>(k.qkv_gradient), memory + bytes);
+  cudnn->backward(stream, k.shape, data<__nv_bfloat16>(k.qkv), data<__nv_bfloat16>(k.out), by_head,
+                  data<__nv_bfloat16>(k.out_gradient), data<__nv_bfloat16>(k.qkv_gradient), memory + bytes);
 }
 
 void CudaKernels::run(Stream& stream, const kernel::AttentionMergeForward& k) {

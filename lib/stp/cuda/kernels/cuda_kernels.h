@@ -90,10 +90,11 @@ class CudaKernels : public Kernels {
   void run(Stream& stream, const kernel::AddSumOfSquares& k) override;
   void run(Stream& stream, const kernel::AdamW& k) override;
 
-  /// The kernels that support the shape. Throws std::logic_error if there are none.
-  [[nodiscard]] CudaAttention attention_by(const char* name, const AttentionShape& shape, DType type) const;
+  /// cuDNN, if it is to be asked for attention of this type; else null.
+  [[nodiscard]] CudnnAttention* cudnn_for(DType type) const;
 
-  /// The same among this backend's own kernels (attention.h). Only they support another rank's keys.
+  /// Which of this backend's own kernels support the shape (attention.h). Only they support another rank's
+  /// keys. Throws std::logic_error if there are none.
   [[nodiscard]] CudaAttention own_attention_by(const char* name, const AttentionShape& shape,
                                                DType type) const;
   template <typename Kernel>

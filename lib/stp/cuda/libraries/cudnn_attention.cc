@@ -28,11 +28,10 @@ void check(fe::error_t error, const char* call) {
   if (error.is_bad()) throw CudaError(call, error.get_message(), __FILE__, __LINE__);
 }
 
-// The graphs of one shape. They keep no pointer: each run binds tensors to their names.
-struct Graphs {
-  std::string refusal;  // "" if it is supported
-  fe::graph::Graph forward, backward;
-  size_t forward_workspace = 0, backward_workspace = 0;
+// One direction of one shape. It keeps no pointer: each run binds tensors to their names.
+struct Plan {
+  fe::graph::Graph graph;
+  std::optional<size_t> workspace;  // bytes; none if it is not supported
 };
 
 // One head's rows of a matrix whose rows are `columns` elements long, as samples × heads × tokens × elements.
@@ -116,9 +115,10 @@ void describe_backward(fe::graph::Graph& graph, const AttentionShape& shape) {
 // The deterministic backward of older versions takes workspace for all scores; more than this is refused.
 constexpr int64_t kMostWorkspace = int64_t{1} << 30;
 
-// Builds a graph. Returns "", or why cuDNN does not support it: this backend's own kernels then run.
-std::string build(fe::graph::Graph& graph, cudnnHandle_t handle, size_t& workspace) {
+// Builds a plan's graph. Returns "", or why cuDNN does not support it: this backend's own kernels then run.
+std::string build(Plan& plan, cudnnHandle_t handle) {
   int64_t bytes = 0;
+  fe::graph::Graph& graph = plan.graph;
   fe::error_t error = graph.validate();
   if (error.is_good()) error = graph.build_operation_graph(handle);
   if (error.is_good()) error = graph.create_execution_plans({fe::HeurMode_t::A});
@@ -126,8 +126,9 @@ std::string build(fe::graph::Graph& graph, cudnnHandle_t handle, size_t& workspa
   if (error.is_good()) error = graph.build_plans();
   if (error.is_good()) error = graph.get_workspace_size(bytes);
   if (error.is_bad()) return error.get_message();
-  workspace = static_cast<size_t>(bytes);
-  return bytes <= kMostWorkspace ? "" : "it needs " + std::to_string(bytes >> 20) + " MiB of workspace";
+  if (bytes > kMostWorkspace) return "it needs " + std::to_string(bytes >> 20) + " MiB of workspace";
+  plan.workspace = static_cast<size_t>(bytes);
+  return "";
 }
 
 // cuDNN takes read-only tensors as mutable pointers, too.
@@ -142,17 +143,17 @@ class FrontendAttention : public CudnnAttention {
   FrontendAttention& operator=(const FrontendAttention&) = delete;
   ~FrontendAttention() override { cudnnDestroy(handle_); }
 
-  bool supports(const AttentionShape& shape) override {
-    if (shape.tokens() == 0) return false;
-    return graphs(shape).refusal.empty();
+  std::optional<size_t> forward_workspace(const AttentionShape& shape) override {
+    return plan(Direction::forward, shape).workspace;
   }
-  size_t forward_workspace(const AttentionShape& shape) override { return graphs(shape).forward_workspace; }
-  size_t backward_workspace(const AttentionShape& shape) override { return graphs(shape).backward_workspace; }
+  std::optional<size_t> backward_workspace(const AttentionShape& shape) override {
+    return plan(Direction::backward, shape).workspace;
+  }
 
   void forward(Stream& stream, const AttentionShape& shape, const __nv_bfloat16* qkv, __nv_bfloat16* out,
                float* log_sum_exp, void* workspace) override {
     const int64_t k = shape.q_columns(), v = k + shape.kv_columns();
-    run(graphs(shape).forward, stream,
+    run(plan(Direction::forward, shape).graph, stream,
         {{kQ, bind(qkv)}, {kK, bind(qkv, k)}, {kV, bind(qkv, v)}, {kOut, out}, {kStatistics, log_sum_exp}},
         workspace);
   }
@@ -161,7 +162,7 @@ class FrontendAttention : public CudnnAttention {
                 const __nv_bfloat16* out, const float* log_sum_exp, const __nv_bfloat16* out_gradient,
                 __nv_bfloat16* qkv_gradient, void* workspace) override {
     const int64_t k = shape.q_columns(), v = k + shape.kv_columns();
-    run(graphs(shape).backward, stream,
+    run(plan(Direction::backward, shape).graph, stream,
         {{kQ, bind(qkv)},
          {kK, bind(qkv, k)},
          {kV, bind(qkv, v)},
@@ -175,18 +176,21 @@ class FrontendAttention : public CudnnAttention {
   }
 
  private:
-  Graphs& graphs(const AttentionShape& shape) {
-    std::unique_ptr<Graphs>& known =
-        graphs_[{shape.batch, shape.seq, shape.q_heads, shape.kv_heads, shape.head_dim}];
+  enum class Direction { forward, backward };
+
+  Plan& plan(Direction direction, const AttentionShape& shape) {
+    std::unique_ptr<Plan>& known =
+        plans_[{direction, shape.batch, shape.seq, shape.q_heads, shape.kv_heads, shape.head_dim}];
     if (known) return *known;
-    auto made = std::make_unique<Graphs>();
-    describe_forward(made->forward, shape);
-    describe_backward(made->backward, shape);
-    made->refusal = build(made->forward, handle_, made->forward_workspace);
-    if (made->refusal.empty()) made->refusal = build(made->backward, handle_, made->backward_workspace);
-    if (!made->refusal.empty())
-      std::fprintf(stderr, "attention of %d tokens in heads of %d by our own kernels; cuDNN %zu: %s\n",
-                   shape.seq, shape.head_dim, cudnnGetVersion(), made->refusal.c_str());
+    auto made = std::make_unique<Plan>();
+    if (shape.tokens() > 0) {
+      const bool forward = direction == Direction::forward;
+      forward ? describe_forward(made->graph, shape) : describe_backward(made->graph, shape);
+      if (const std::string refusal = build(*made, handle_); !refusal.empty())
+        std::fprintf(
+            stderr, "%s of attention of %d tokens in heads of %d by our own kernels; cuDNN %zu: %s\n",
+            forward ? "forward" : "backward", shape.seq, shape.head_dim, cudnnGetVersion(), refusal.c_str());
+    }
     known = std::move(made);
     return *known;
   }
@@ -204,7 +208,7 @@ class FrontendAttention : public CudnnAttention {
   }
 
   cudnnHandle_t handle_ = nullptr;
-  std::map<std::tuple<int, int, int, int, int>, std::unique_ptr<Graphs>> graphs_;
+  std::map<std::tuple<Direction, int, int, int, int, int>, std::unique_ptr<Plan>> plans_;
 };
 
 }  // namespace

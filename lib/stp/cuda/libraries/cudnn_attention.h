@@ -5,6 +5,7 @@
 #include <cuda_bf16.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "stp/device/attention_shape.h"
@@ -16,13 +17,11 @@ class CudnnAttention {
  public:
   virtual ~CudnnAttention() = default;
 
-  /// Whether cuDNN supports both directions of the shape on the current device. The first call for a shape
-  /// builds its execution plans and may take a second. The other members require supported shapes.
-  virtual bool supports(const AttentionShape& shape) = 0;
-
-  /// Bytes.
-  virtual size_t forward_workspace(const AttentionShape& shape) = 0;
-  virtual size_t backward_workspace(const AttentionShape& shape) = 0;
+  /// Bytes; none if cuDNN does not support this direction of the shape on the current device, or wants too
+  /// many. The first call for a shape builds its execution plan and may take a second. forward() and
+  /// backward() require a direction that has bytes.
+  virtual std::optional<size_t> forward_workspace(const AttentionShape& shape) = 0;
+  virtual std::optional<size_t> backward_workspace(const AttentionShape& shape) = 0;
   /// Rows as in attention_shape.h; log_sum_exp is by sample, head and token. Throw CudaError.
   virtual void forward(Stream& stream, const AttentionShape& shape, const __nv_bfloat16* qkv,
                        __nv_bfloat16* out, float* log_sum_exp, void* workspace) = 0;
