@@ -21,7 +21,6 @@ all=(machine programs tests sanitizer microbench speed parity replay processes r
 declare -A limit_of=([machine]=20 [programs]=420 [tests]=140 [sanitizer]=120 [microbench]=120 [speed]=60 [parity]=60 [replay]=40
   [processes]=90 [replays]=240 [torch]=30)
 program_limit=80  # seconds of each test program
-kernel_shares=8   # processes that run the kernels' tests at once
 bundle=$STP_ROOT/build/gpu/bundle.tar.gz
 most_bundle_mib=64
 programs=$STP_ROOT/build/gpu/programs
@@ -219,7 +218,7 @@ stage_tests() {
   for test in $(test_programs); do
     name=$(basename "$test")
     shares=1
-    if [[ $name == kernels* ]]; then shares=$kernel_shares; fi
+    if [[ $name == kernels* ]]; then shares=8; fi
     echo "-- $name"
     in_shares "$shares" "$program_limit" "$test" --gtest_filter='*Gpu*' --gtest_output="json:$out/tests/$name-{}.json" |
       tee "$out/tests/$name.log" || failed=1
@@ -241,8 +240,9 @@ sanitize() {
   return "$failed"
 }
 
-# Small tests: under the sanitizer a kernel takes a hundred times as long. The checks of races and of barriers do not know the
-# instructions with which cuDNN's kernels wait for copies, and find errors there: our own kernels run in their place.
+# Small tests, as under the sanitizer a kernel takes a hundred times as long; in ten processes at once (eighteen found no
+# memory). The checks of races and of barriers do not know the instructions with which cuDNN's kernels wait for copies, and
+# find errors there: our own kernels run in their place.
 stage_sanitizer() {
   local check checks=() failed=0
   if ! have compute-sanitizer; then
@@ -262,9 +262,9 @@ stage_sanitizer() {
   checks+=("$!")
   GTEST_FILTER='*Gpu*-GpuTraining.*:GpuReplay.*' sanitize 1 cuda_on_gpu_test memcheck --report-api-errors no &
   checks+=("$!")
-  STP_CUDNN=0 sanitize "$kernel_shares" kernels_on_gpu_test racecheck &
+  STP_CUDNN=0 sanitize 6 kernels_on_gpu_test racecheck &
   checks+=("$!")
-  STP_CUDNN=0 sanitize "$kernel_shares" kernels_on_gpu_test synccheck &
+  STP_CUDNN=0 sanitize 2 kernels_on_gpu_test synccheck &
   checks+=("$!")
   for check in "${checks[@]}"; do wait "$check" || failed=1; done
   return "$failed"
