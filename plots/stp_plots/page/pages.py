@@ -133,6 +133,22 @@ class Records:
         return json.loads((ROOT / f"results/published/{name}.json").read_text(encoding="utf-8"))
 
     @functools.cached_property
+    def replayed(self):
+        """The rows of scripts/replayed by links and falling TP, then by schedule."""
+        rows = json.loads((ROOT / "results/reference/gpu-h200/predicted.json").read_text(encoding="utf-8"))["rows"]
+        found = {}
+        for row in sorted(rows, key=lambda row: (row["links"], -row["tp"])):
+            found.setdefault((row["links"], row["tp"]), {})[row["schedule"]] = row
+        return found
+
+    def replayed_error(self, key, over="replayed_s", schedules=("1f1b-i", "zb-v", "stp")):
+        return Errors(pd.Series([100 * (rows[name][key] / rows[name][over] - 1) for rows in self.replayed.values() for name in schedules]), " %")
+
+    def replayed_gains(self, name):
+        """Of a schedule over 1F1B-I, replayed and predicted, per cent."""
+        return [[100 * (rows["1f1b-i"][key] / rows[name][key] - 1) for key in ("replayed_s", "predicted_s")] for rows in self.replayed.values()]
+
+    @functools.cached_property
     def searches(self):
         """The cases of scripts/splits."""
         return json.loads((ROOT / "results/reference/splits.json").read_text(encoding="utf-8"))["cases"]
