@@ -47,8 +47,6 @@ struct Grouping {
 };
 
 Schedule make_grouped(const char* name, const GeneratorRequest& request, int g) {
-  if (request.memory_limit > 0)
-    throw InputError("", "memory_limit", std::string(name) + " takes none", "remove it");
   const int p = request.pp, m = request.microbatches, v = request.chunks;
   const Grouping pattern{p, v, g, least_group(p, request.costs)};
   Schedule schedule{name, Placement::loop(p, v), m, {}};

@@ -114,7 +114,7 @@ Schedule make_v_search(const GeneratorRequest& request) {
     throw InputError("", "memory_limit",
                      "v-search has no pattern for " + std::to_string(p) + " ranks that holds " +
                          std::to_string(limit) + " activations at most",
-                     "allow " + std::to_string(found.least_peak) + " or more; 0 stands for 2p");
+                     "allow " + std::to_string(found.least_peak) + " or more, or leave it out for 2p");
   const bool all = found.order[0].size() == size_t{6} * m;
   return schedule_of("v-search", all ? found.order : v_grid::make(found.pattern, m, limit).order.value(), m);
 }
@@ -126,6 +126,7 @@ extern const Generator schedule_v_search = {
     .summary = "the best V pattern within a memory limit (Controllable Memory, 2024)",
     .chunks = 2,
     .cost_aware = true,
+    .takes_limit = true,
     .make = make_v_search,
     .slow = true};
 

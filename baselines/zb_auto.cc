@@ -134,7 +134,8 @@ Schedule make_greedy(const char* name, const GeneratorRequest& request, int halv
 
 constexpr Generator generator(const char* name, const char* summary,
                               Schedule (*make)(const GeneratorRequest&)) {
-  return {.name = name, .summary = summary, .chunks = 1, .cost_aware = true, .make = make};
+  return {
+      .name = name, .summary = summary, .chunks = 1, .cost_aware = true, .takes_limit = true, .make = make};
 }
 }  // namespace
 

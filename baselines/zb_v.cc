@@ -80,7 +80,7 @@ StepOrder pattern(const Problem& problem, int alive) {
   return order;
 }
 
-// 1b. The order of F and I where memory is too small for the pattern: a list schedule. Each rank runs the
+// 1b. The order of F and I where memory is too small for the pattern with 2p: a list schedule. Each rank runs the
 // step that has waited longest, chunk 1 before chunk 0; W only if nothing else is ready or if its memory is
 // needed.
 class MemoryScheduler {
@@ -421,7 +421,7 @@ Schedule make_zb_v(const GeneratorRequest& request) {
   if (request.memory_limit == 1)
     throw InputError("", "memory_limit",
                      "zb-v needs memory for both chunks of a microbatch on every rank, not 1",
-                     "allow 2 activations or more; 0 stands for 2p");
+                     "allow 2 activations or more, or leave it out for 2p");
   const int p = request.pp, m = request.microbatches;
   const int limit = request.memory_limit == 0 ? 2 * p : request.memory_limit;
   const Problem problem{p, m, limit, request.costs};
@@ -466,6 +466,7 @@ extern const Generator schedule_zb_v = {
     .summary = "backwards split, W fills the waits, V placement (Zero Bubble, 2024)",
     .chunks = 2,
     .cost_aware = true,
+    .takes_limit = true,
     .make = make_zb_v,
     .built_into = {"pytorch"}};
 

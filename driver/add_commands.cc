@@ -228,17 +228,20 @@ void add_schedule(CLI::App& app) {
   command->add_option("--pp", options->request.pp, "Pipeline ranks p")->required();
   command->add_option("--microbatches", options->request.microbatches, "Microbatches m of a step")
       ->required();
-  command->add_option("--chunks", options->request.chunks, "Chunks a rank, v (default: the schedule's own)")
-      ->check(CLI::Range(1, kMaxChunks));
-  command
-      ->add_option("--costs", options->costs,
-                   "F,I,W,p2p of one chunk, for cost-aware generators (default 1,1,1,0)")
-      ->delimiter(',')
-      ->expected(4);
-  command
-      ->add_option("--memory-limit", options->request.memory_limit,
-                   "Maximum of activations alive on a rank, for cost-aware generators")
-      ->check(within(1, INT_MAX));
+  CLI::Option* chunks =
+      command
+          ->add_option("--chunks", options->request.chunks, "Chunks a rank, v (default: the schedule's own)")
+          ->check(CLI::Range(1, kMaxChunks));
+  CLI::Option* costs = command
+                           ->add_option("--costs", options->costs,
+                                        "F,I,W,p2p of one chunk, for cost-aware generators (default 1,1,1,0)")
+                           ->delimiter(',')
+                           ->expected(4);
+  CLI::Option* limit = command
+                           ->add_option("--memory-limit", options->request.memory_limit,
+                                        "Maximum of activations alive on a rank, for zb-v, zb-auto, zb-1p, "
+                                        "zb-2p and v-search")
+                           ->check(within(1, INT_MAX));
   CLI::Option* vocabulary =
       command->add_option("--vocabulary", options->vocabulary, "All ranks share it: vocab-1 or vocab-2")
           ->check(one_of({method_name(Vocabulary::two_barriers), method_name(Vocabulary::one_barrier)}));
@@ -248,11 +251,9 @@ void add_schedule(CLI::App& app) {
                                          "compute_comms) or csv-comms-waits (the "
                                          "same with the WAIT actions that torch 2.15 requires)")
                             ->check(one_of({"text", "json", "csv", "csv-comms", "csv-comms-waits"}));
-  command
-      ->add_flag("--table", options->table, "Compare all schedules at this p and m, instead of printing one")
-      ->excludes(name)
-      ->excludes(format)
-      ->excludes(vocabulary);
+  CLI::Option* table = command->add_flag("--table", options->table,
+                                         "Compare all schedules at this p and m, instead of printing one");
+  for (CLI::Option* of_one : {name, chunks, costs, limit, vocabulary, format}) table->excludes(of_one);
   command->footer(
       help_footer({"stp schedule stp --pp 4 --microbatches 8",
                    "stp schedule zb-v --pp 4 --microbatches 16 --costs 1,1.2,0.8,0.1 --format csv",

@@ -109,9 +109,10 @@ void schedule_command(const ScheduleOptions& options) {
     request.costs = {options.costs[0], options.costs[1], options.costs[2], options.costs[3]};
   }
   const Generator& generator = find_generator(options.name);
-  if (!generator.cost_aware && (!options.costs.empty() || request.memory_limit > 0))
-    throw InputError("", options.costs.empty() ? "--memory-limit" : "--costs",
-                     options.name + " does not read it", "leave it out");
+  const bool idle_costs = !options.costs.empty() && !generator.cost_aware;
+  if (idle_costs || (request.memory_limit > 0 && !generator.takes_limit))
+    throw InputError("", idle_costs ? "--costs" : "--memory-limit", options.name + " does not read it",
+                     "leave it out");
   announce_cost(generator, request);
   Schedule schedule = make_schedule(generator, request);
   if (!options.vocabulary.empty()) {

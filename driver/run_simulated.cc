@@ -179,7 +179,7 @@ Schedule generated_schedule(const ScheduleChoice& choice, const Experiment& expe
                             const std::string& file) {
   try {
     const Generator& generator = find_generator(choice.name);
-    if (choice.memory_limit > 0 && !generator.cost_aware)
+    if (choice.memory_limit > 0 && !generator.takes_limit)
       throw InputError("", "schedules", choice.name + " takes no memory_limit", "remove it");
     const int chunks = chunks_for(generator, experiment);
     const PassCosts costs = generator.cost_aware ? costs_for_generator(experiment, chunks) : PassCosts{};

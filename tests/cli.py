@@ -87,7 +87,8 @@ class Arguments(CommandLine):
         for name in ("vocab-2", "dualpipe"):
             self.refused(["schedule", name, *size, "--vocabulary", "vocab-1"], f"stp: --vocabulary: {name} has two pipelines or shares")
         self.refused(["schedule", "stp", *size, "--vocabulary", "vocab-3"], "--vocabulary")
-        self.refused(["schedule", "--table", *size, "--vocabulary", "vocab-1"], "--vocabulary")
+        for flag in (["--vocabulary", "vocab-1"], ["--memory-limit", 3], ["--chunks", 2], ["--costs", "1,1,1,0"]):
+            self.refused(["schedule", "--table", *size, *flag], flag[0])
         self.assertIn("# schedule stp+vocab-2, placement v\nE0.0 ", self.succeed("schedule", "stp", *size, "--vocabulary", "vocab-2").stdout)
 
     def test_validate(self):

@@ -43,9 +43,10 @@ class Fields(CommandLine):
             ({"microbatches": 10**30}, "microbatches"),
             ({"schedules": "stp"}, "schedules", "must be an array, not a string"),
             ({"schedules": [3]}, "schedules[0]", "must be an object"),
-            ({"schedules": ["mine.csv"]}, "schedules", 'a file is {"file": "mine.csv"}'),
+            ({"schedules": ["mine.csv"]}, "schedules[0]", 'a file is {"file": "mine.csv"}'),
             ({"schedules": []}, "schedules", "is empty"),
             ({"schedules": [{"name": "1f1b", "memory_limit": 4}]}, "schedules", "1f1b takes no memory_limit"),
+            ({"schedules": [{"name": "gis", "memory_limit": 4}]}, "schedules", "gis takes no memory_limit"),
             ({"schedules": [{"name": "1f1b", "vocabulary": "all"}]}, "schedules[0].vocabulary", "write one of whole, vocab-1, vocab-2"),
             ({"schedules": [{"name": "interlaced", "vocabulary": "vocab-2"}]}, "schedules", "interlaced has two pipelines or shares"),
             ({"schedules": [{"name": "1f1b", "vocabulary": "vocab-2"}], "post_validation": True}, "post_validation", "as 1f1b+vocab-2 has it"),
@@ -183,7 +184,7 @@ class Rules(CommandLine):
         four = [1] * 4
         self.scenarios_refused(
             UNIT,
-            ({"schedules": ["1f1b_i"]}, "schedules", "did you mean 1f1b-i?", "there are stp"),
+            ({"schedules": ["1f1b_i"]}, "schedules[0]", "did you mean 1f1b-i?", "there are stp"),
             ({"schedules": ["1f1b", "gpipe", "1f1b"]}, "schedules[2]", "lists 1f1b again"),
             ({"schedules": ["1f1b-i"], "layers_per_chunk": four, "microbatches": 5}, "microbatches", "multiple of 2, not 5", "use 6"),
             ({"schedules": ["dualpipev"], "layers_per_chunk": four, "microbatches": 3}, "microbatches", "2p = 4, not 3"),

@@ -17,7 +17,8 @@ struct OfImplementations {
 // sublayer's gradient (2.5), which is summed for the bias (1), and the residual's gradient is added (3).
 // Both: the activation reads gate and up, writes; backward reads three, writes two. The loss, in fp32: cast
 // up, maximum, exponential, sum; backward softmax minus one-hot, cast down. The suite has each in one kernel,
-// the bias and the residual in the GEMM's epilogue; its launches are its calls of Kernels
+// the bias and the residual counted as a GEMM's epilogue (lib/stp/runtime has kernels for a bias and for the
+// scaled residual, which moves two tensors more); its launches are its calls of Kernels
 // (lib/stp/device/kernels.h) on the rank of a group that makes most of them. `megatron_te`: the norm reads
 // and writes; its backward reads the gradient and the input and writes, in two kernels, and two small ones
 // add the gain's gradient. q (with grouped queries) and v are copied to be contiguous, and rotary makes new q

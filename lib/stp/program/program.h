@@ -87,7 +87,7 @@ enum class ValueKind : uint8_t { activation, gradient, recomputed };
 
 struct Op {
   OpKind kind;
-  Unit unit;           // for compute, weight_gradients and collectives
+  Unit unit;           // for compute, weight_gradients, collectives and exchanges
   UnitPass unit_pass;  // of compute; F or I of a collective, W_late of an embedding's all-gather
   Pass pass;           // the pass of its action
   int16_t chunk;

@@ -21,7 +21,7 @@ void check_costs_and_limit(const Generator& generator, const GeneratorRequest& r
     throw InputError(
         "", "memory_limit",
         std::string(generator.name) + " cannot hold " + std::to_string(request.memory_limit) + " activations",
-        "allow 1 or more; 0 stands for the schedule's own limit");
+        "allow 1 or more, or leave it out");
 }
 
 }  // namespace

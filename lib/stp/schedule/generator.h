@@ -1,4 +1,5 @@
-// The interface of a schedule generator. A new schedule is one file that defines a `const Generator`.
+// The interface of a schedule generator. A new schedule is one file that defines an
+// `extern const Generator schedule_<name>`.
 #pragma once
 
 #include <array>
@@ -21,10 +22,11 @@ struct GeneratorRequest {
 
 struct Generator {
   const char* name;
-  const char* summary;      // one line, with the source
-  int chunks;               // the usual number of chunks per rank
-  bool any_chunks = false;  // other numbers of chunks are possible
-  bool cost_aware = false;  // `costs` and `memory_limit` matter
+  const char* summary;       // one line, with the source
+  int chunks;                // the usual number of chunks per rank
+  bool any_chunks = false;   // other numbers of chunks are possible
+  bool cost_aware = false;   // `costs` matter
+  bool takes_limit = false;  // so does `memory_limit`
   /// Makes the schedule. Throws InputError with the reason if p, m or v is outside the method's range.
   /// `chunks` is at least 1 and allowed.
   Schedule (*make)(const GeneratorRequest& request);

@@ -268,7 +268,7 @@ Schedule without_the_last_backward(const GeneratorRequest& request) {
 }
 
 TEST(Generator, ThatMakesAnInvalidScheduleIsABugWithItsName) {
-  const Generator generator{"mine", "", 1, false, false, without_the_last_backward};
+  const Generator generator{.name = "mine", .summary = "", .chunks = 1, .make = without_the_last_backward};
   EXPECT_THAT(error_of<std::logic_error>([&] { make_schedule(generator, {.pp = 2, .microbatches = 1}); }),
               AllOf(StartsWith("schedule mine, p 2, m 1: "), HasSubstr("rank 0: B0.0 is missing")));
 }

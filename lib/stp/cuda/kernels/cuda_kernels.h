@@ -1,5 +1,5 @@
 // The kernels of the CUDA backend. The source of each kernel defines its run(). Types are f32 and bf16; only
-// fill, copy, add_rows and check_finite take f64 (others throw std::logic_error). Arithmetic is in float32.
+// fill, copies, add_rows and check_finite take f64 (others throw std::logic_error). Arithmetic is in float32.
 // All runs on one kind of GPU give the same bits: no sum uses atomics.
 #pragma once
 
