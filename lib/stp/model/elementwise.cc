@@ -16,9 +16,8 @@ struct OfImplementations {
 // and residual read two, write one and a mask of one byte; backward the mask and the gradient make the
 // sublayer's gradient (2.5), which is summed for the bias (1), and the residual's gradient is added (3).
 // Both: the activation reads gate and up, writes; backward reads three, writes two. The loss, in fp32: cast
-// up, maximum, exponential, sum; backward softmax minus one-hot, cast down. The suite has each in one kernel,
-// the bias and the residual counted as a GEMM's epilogue (lib/stp/runtime has kernels for a bias and for the
-// scaled residual, which moves two tensors more); its launches are its calls of Kernels
+// up, maximum, exponential, sum; backward softmax minus one-hot, cast down. The suite has each in one kernel;
+// the residual is scaled into the output (2), to which the GEMM adds (1). Its launches are its calls of Kernels
 // (lib/stp/device/kernels.h) on the rank of a group that makes most of them. `megatron_te`: the norm reads
 // and writes; its backward reads the gradient and the input and writes, in two kernels, and two small ones
 // add the gain's gradient. q (with grouped queries) and v are copied to be contiguous, and rotary makes new q
@@ -34,7 +33,7 @@ constexpr OfImplementations kElementwise[] = {
     {},                                                            // core: core_of() below
     {{0, 0, 0, 6}, {}, {2, 2, 0, 6}, {}},                          // join, launches rotary's backward
     {{3, 5, 2, 2}, {3, 5, 1, 1}, {3, 5 + 1, 2, 2}, {3, 5, 1, 1}},  // activation, in 2022 sums for the bias
-    {{5, 3, 2, 2}, {1, 1, 1, 0}, {3.5, 6.5, 2, 2}, {3, 3, 1, 1}},  // residual
+    {{5, 3, 2, 2}, {3, 1, 1, 0}, {3.5, 6.5, 2, 2}, {3, 3, 1, 1}},  // residual
     {{11, 6, 9, 3}, {11, 6, 4, 0}, {11, 6, 9, 3}, {3, 2, 2, 1}},   // loss
     {{3, 0, 4, 6}, {3, 0, 1, 1}, {3, 0, 4, 6}, {3, 0, 4, 6}}};     // lookup
 static_assert(std::size(kElementwise) == kComponentKinds);
