@@ -39,12 +39,12 @@ def aggregates(content):
     return found.assign(parts=found.index.str.split("/"), family=found.index.str.split("/").str[0])
 
 
-def points(axes, rows, x, work, label, colour):
+def points(axes, rows, x, work, label, colour, line="-"):
     """The rate of doing `work` against x, with the interval of its median."""
     rows = rows.assign(x=x, work=work).sort_values("x")
     rate = rows["work"] / rows["median"]
     ends = [rate - rows["work"] / rows["high95"], rows["work"] / rows["low95"] - rate]
-    axes.errorbar(rows["x"], rate, ends, color=colour, linewidth=1, capsize=2, label=label)
+    axes.errorbar(rows["x"], rate, ends, color=colour, linestyle=line, linewidth=1, capsize=2, label=label)
     for noisy, group in rate.groupby(rows["noisy"]):
         face = {"markerfacecolor": "white"} if noisy else {}
         axes.plot(rows["x"][group.index], group, "o", color=colour, markersize=5, **face)
@@ -62,9 +62,11 @@ def draw_gemms(axes, rows):
 
 def draw_collectives(axes, rows):
     rows = rows.dropna(subset=["busbw"]).assign(call=rows["parts"].str[1].str.replace("_", "-"))
-    for i, ((call, ranks), group) in enumerate(rows.groupby(["call", "ranks"])):
+    calls, sizes = ([*dict.fromkeys(rows[column].sort_values())] for column in ("call", "ranks"))
+    for (call, ranks), group in rows.groupby(["call", "ranks"]):
         bus = group["size"] * group["busbw"] / group["algbw"] / 1e9
-        points(axes, group, group["size"], bus, f"{call}, {ranks:.0f} ranks", COLOURS[i % len(COLOURS)])
+        points(axes, group, group["size"], bus, f"{call}, {ranks:.0f} ranks", COLOURS[calls.index(call) % len(COLOURS)],
+               ("-", "--", ":", "-.")[sizes.index(ranks) % 4])
     axes.set(xscale="log", xlabel="message, bytes", ylabel="bus bandwidth, GB/s", title="collectives")
     axes.xaxis.set_major_formatter(EngFormatter())
 
@@ -97,13 +99,14 @@ def draw(content):
     print(beside_text([("", machine, beside)]), end="", flush=True)
     rows = aggregates(content)
     figure = style.new_figure(13, 9)
-    grid = figure.subplot_mosaic([["gemm", "collective"], ["overlap", "overlap"]])
-    for name, draw_part in (("gemm", draw_gemms), ("collective", draw_collectives), ("overlap", draw_overlap)):
-        some = beside if name == "overlap" else rows[rows["family"] == name]
-        if len(some) == 0:
-            grid[name].set_axis_off()
-            grid[name].set_title(f"{name}: not measured")
-            continue
+    parts = {"gemm": (draw_gemms, rows[rows["family"] == "gemm"]), "collective": (draw_collectives, rows[rows["family"] == "collective"]),
+             "overlap": (draw_overlap, beside)}  # fmt: skip
+    measured = [name for name, (_, some) in parts.items() if len(some) > 0]
+    alone = [name for name in measured if name != "overlap"]
+    mosaic = [alone, ["overlap"] * max(1, len(alone))] if "overlap" in measured else [alone]
+    grid = figure.subplot_mosaic([line for line in mosaic if line])
+    for name in measured:
+        draw_part, some = parts[name]
         draw_part(grid[name], some)
         grid[name].set_ylim(0, None)
         if not grid[name].get_legend():
