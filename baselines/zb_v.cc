@@ -80,9 +80,9 @@ StepOrder pattern(const Problem& problem, int alive) {
   return order;
 }
 
-// 1b. The order of F and I where memory is too small for the pattern with 2p: a list schedule. Each rank runs the
-// step that has waited longest, chunk 1 before chunk 0; W only if nothing else is ready or if its memory is
-// needed.
+// 1b. The order of F and I where memory is too small for the pattern with 2p: a list schedule. Each rank runs
+// the step that has waited longest, chunk 1 before chunk 0; W only if nothing else is ready or if its memory
+// is needed.
 class MemoryScheduler {
  public:
   explicit MemoryScheduler(const Problem& problem)

@@ -17,11 +17,11 @@ struct OfImplementations {
 // sublayer's gradient (2.5), which is summed for the bias (1), and the residual's gradient is added (3).
 // Both: the activation reads gate and up, writes; backward reads three, writes two. The loss, in fp32: cast
 // up, maximum, exponential, sum; backward softmax minus one-hot, cast down. The suite has each in one kernel;
-// the residual is scaled into the output (2), to which the GEMM adds (1). Its launches are its calls of Kernels
-// (lib/stp/device/kernels.h) on the rank of a group that makes most of them. `megatron_te`: the norm reads
-// and writes; its backward reads the gradient and the input and writes, in two kernels, and two small ones
-// add the gain's gradient. q (with grouped queries) and v are copied to be contiguous, and rotary makes new q
-// and k; backward the gradients of q, k and v are joined. The loss of Triton reads the logits twice and
+// the residual is scaled into the output (2), to which the GEMM adds (1). Its launches are its calls of
+// Kernels (lib/stp/device/kernels.h) on the rank of a group that makes most of them. `megatron_te`: the norm
+// reads and writes; its backward reads the gradient and the input and writes, in two kernels, and two small
+// ones add the gain's gradient. q (with grouped queries) and v are copied to be contiguous, and rotary makes
+// new q and k; backward the gradients of q, k and v are joined. The loss of Triton reads the logits twice and
 // writes their gradient in their place; backward multiplies it by the loss's weight.
 constexpr Elementwise kGemm{0, 0, 1, 1};
 constexpr OfImplementations kElementwise[] = {
