@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Rewrites results/reference/simulated: the records of all experiments, as this tree simulates them; then
-# splits.json, ablation.json and sensitivity beside them, and the pages and plots of docs. Commit first, so that the
-# records name the revision that made them.
+# splits.json, ablation.json, sensitivity and gpu-h200/predicted.json beside them, and the pages and plots of docs.
+# Commit first, so that the records name the revision that made them.
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -19,6 +19,7 @@ mv "$fresh/simulated" results/reference/simulated
 "$(python_of release)" scripts/v_search
 "$(python_of release)" scripts/bound_gaps >/dev/null
 scripts/splits --json results/reference/splits.json
+scripts/replayed
 "$(python_of release)" scripts/ablation --json results/reference/ablation.json >/dev/null
 for scenario in llm-a800 llm-h20; do
   scripts/sensitivity --scenario "$scenario" --json "results/reference/sensitivity/$scenario.json" >/dev/null
