@@ -35,7 +35,8 @@ std::vector<const Generator*> of_each_kind() {
   return some;
 }
 
-// Every schedule, at few and many microbatches, in both types. `stp run parity` has more cases of twelve.
+// Every schedule, at few and many microbatches, in both types. `stp run parity` has more cases of twelve
+// schedules.
 TEST(Parity, EverySchedule) {
   Sample sampled;
   for (const Generator* generator : generators())

@@ -144,10 +144,6 @@ class Records:
     def replayed_error(self, key, over="replayed_s", schedules=("1f1b-i", "zb-v", "stp")):
         return Errors(pd.Series([100 * (rows[name][key] / rows[name][over] - 1) for rows in self.replayed.values() for name in schedules]), " %")
 
-    def replayed_gains(self, name):
-        """Of a schedule over 1F1B-I, replayed and predicted, per cent."""
-        return [[100 * (rows["1f1b-i"][key] / rows[name][key] - 1) for key in ("replayed_s", "predicted_s")] for rows in self.replayed.values()]
-
     @functools.cached_property
     def searches(self):
         """The cases of scripts/splits."""
