@@ -1,12 +1,12 @@
 # What `cmake --install` installs besides the libraries and their headers (StpLibrary.cmake): the package `stp` for
-# find_package(stp), the program in bin, and under share/stp the data, with the same relative paths as in the source tree.
+# find_package(stp), the programs in bin, and under share/stp the data, with the same relative paths as in the source tree.
 include(CMakePackageConfigHelpers)
 set(data_dir ${CMAKE_INSTALL_DATADIR}/stp)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/stp)
 
 file(RELATIVE_PATH bin_to_lib /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
-set_target_properties(stp PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
-install(TARGETS stp RUNTIME)
+set_target_properties(stp stp_run PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
+install(TARGETS stp stp_run RUNTIME)
 install(FILES ${PROJECT_BINARY_DIR}/generated/stp/version.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/stp)
 
 # The package.

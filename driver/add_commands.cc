@@ -5,7 +5,6 @@
 
 #include "add_commands.h"
 #include "manual.h"
-#include "stp/backends/backends.h"
 #include "stp/base/json_input.h"
 #include "stp/schedule/share_vocabulary.h"
 #include "stp/version.h"
@@ -427,11 +426,10 @@ void add_list(CLI::App& app) {
   command->callback([kind, names_only] { list_command(*kind, *names_only); });
 }
 
-void add_doctor(CLI::App& app, int& status) {
+void add_doctor(CLI::App& app, const Arguments& argv, int& status) {
   app.add_subcommand("doctor", "Say what works on this machine: devices, libraries, kernels")
       ->footer(help_footer({"stp doctor"}))
-      ->callback(
-          [&status] { status = doctor_command("stp " STP_VERSION " (" STP_GIT_REVISION ")") ? 0 : 1; });
+      ->callback([&argv, &status] { status = doctor_command(argv) ? 0 : 1; });
 }
 
 // Commands about commands.
@@ -484,7 +482,7 @@ void add_commands(CLI::App& app, const Arguments& argv, int& status) {
   add_compare(app, argv, status);
   add_microbench(app, status);
   add_list(app);
-  add_doctor(app, status);
+  add_doctor(app, argv, status);
   add_manual(app);
 }
 

@@ -6,10 +6,13 @@
 #include "commands.h"
 #include "stp/backends/backends.h"
 #include "stp/base/error.h"
+#include "stp/version.h"
 #include "table.h"
 
 namespace stp {
 namespace {
+
+constexpr const char* kVersion = "stp " STP_VERSION " (" STP_GIT_REVISION ")";
 
 const char* word_of(Finding::State state) {
   return state == Finding::State::works        ? "works"
@@ -19,10 +22,10 @@ const char* word_of(Finding::State state) {
 
 }  // namespace
 
-bool doctor_command(const std::string& version) {
+bool doctor_command(const Arguments&) {
   utsname system{};
   uname(&system);
-  std::printf("%s; %s %s, %u processors\n\n", version.c_str(), system.sysname, system.release,
+  std::printf("%s; %s %s, %u processors\n\n", kVersion, system.sysname, system.release,
               std::thread::hardware_concurrency());
   Table table({"backend", "what", "state", "ms", "detail"});
   bool usable = false;  // some backend besides the processors is complete, or there is none
@@ -37,6 +40,18 @@ bool doctor_command(const std::string& version) {
   std::fputs(table.text().c_str(), stdout);
   if (!built) std::printf("\nThis build has no CUDA backend: build where nvcc is found.\n");
   return usable || !built;
+}
+
+std::string version_text(const Arguments&) {
+  std::string libraries;
+  for (const BuiltIn& backend : built_in_backends()) {
+    const std::string of_this = joined(backend.libraries, [](const auto& library) {
+      return library.first + (library.second ? " built in" : " not built in");
+    });
+    if (!of_this.empty()) libraries += "\n" + backend.name + ": " + of_this;
+  }
+  return std::string(kVersion) + "\nevidence: simulated, emulated, measured, replayed\nbackends: " +
+         joined(built_in_backends(), &BuiltIn::name) + libraries;
 }
 
 }  // namespace stp

@@ -1,5 +1,3 @@
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 
@@ -13,16 +11,6 @@ namespace stp {
 namespace {
 
 namespace fs = std::filesystem;
-
-// The benchmark program lies beside this one.
-std::string benchmark_program() {
-  const fs::path path = fs::read_symlink("/proc/self/exe").parent_path() / "microbench";
-  if (access(path.c_str(), X_OK) != 0)
-    throw InputError(path, "", "the benchmark program is not built",
-                     "run scripts/microbench of the source tree, which builds it; it needs Google Benchmark "
-                     "(Debian: libbenchmark-dev)");
-  return path;
-}
 
 // Refuses flags with which the program writes no results here.
 void check_flags(const std::vector<std::string>& flags, const std::string& program) {
@@ -58,7 +46,10 @@ void say_plan(const std::vector<std::string>& flags, const fs::path& target) {
 }  // namespace
 
 int microbench_command(const MicrobenchOptions& options) {
-  const std::string program = benchmark_program();
+  const std::string program = program_beside(
+      "microbench",
+      "run scripts/microbench of the source tree, which builds it; it needs Google Benchmark (Debian: "
+      "libbenchmark-dev)");
   check_flags(options.flags, program);
   OutputFolder folder(options.out.empty() ? new_run_folder("microbench-") : fs::path(options.out),
                       options.out.empty() ? OutputFolder::Taken::number : OutputFolder::Taken::refuse);

@@ -1,4 +1,4 @@
-// `stp`: the suite's one program. Exit codes: 0 success, 1 failure, 2 invalid input, 128 + n a signal.
+// `stp` and `stp-run`. Exit codes: 0 success, 1 failure, 2 invalid input, 128 + n a signal.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
@@ -11,26 +11,11 @@
 #include "commands.h"
 #include "interrupt.h"
 #include "manual.h"
-#include "stp/backends/backends.h"
 #include "stp/base/allocator.h"
 #include "stp/base/json_input.h"
-#include "stp/version.h"
 
 namespace stp {
 namespace {
-
-std::string version_text() {
-  std::string libraries;
-  for (const BuiltIn& backend : built_in_backends()) {
-    const std::string of_this = joined(backend.libraries, [](const auto& library) {
-      return library.first + (library.second ? " built in" : " not built in");
-    });
-    if (!of_this.empty()) libraries += "\n" + backend.name + ": " + of_this;
-  }
-  return "stp " STP_VERSION " (" STP_GIT_REVISION
-         ")\nevidence: simulated, emulated, measured, replayed\nbackends: " +
-         joined(built_in_backends(), &BuiltIn::name) + libraries;
-}
 
 // CLI11 takes an empty value for none. No argument of stp may be empty: most come from an unset variable.
 void refuse_empty_arguments(const Arguments& argv) {
@@ -68,7 +53,7 @@ int run_command_line(int argc, char** argv) {
   const Arguments words(argv, argv + argc);
   refuse_empty_arguments(words);
   CLI::App app{"STP: tensor and pipeline parallel schedules, simulated, run and measured", "stp"};
-  app.set_version_flag("-V,-v,--version", version_text());
+  app.set_version_flag("-V,-v,--version", [&words] { return version_text(words); });
   app.formatter(help_in_columns());
   app.require_subcommand(1);
   app.footer(

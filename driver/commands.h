@@ -137,7 +137,9 @@ int compare_command(const CompareOptions& options, const Arguments& argv);
 
 /// Prints what each backend finds of what it needs. False if there is one for devices, and no device that it
 /// can use.
-bool doctor_command(const std::string& version);
+bool doctor_command(const Arguments& argv);
+/// The version and what is built in.
+std::string version_text(const Arguments& argv);
 
 /// Unit costs to compare schedules and validate files: F = I = W = 1 per layer, half for attention and half
 /// for MLP; with `all_reduces`, 0.25 of them per layer and direction.

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <thread>
 
 #include "interrupt.h"
@@ -16,6 +17,12 @@
 #include "stp/base/error.h"
 
 namespace stp {
+
+std::string program_beside(const std::string& name, const std::string& remedy) {
+  const std::string path = std::filesystem::read_symlink("/proc/self/exe").parent_path() / name;
+  if (access(path.c_str(), X_OK) != 0) throw InputError(path, "", "this program is not built", remedy);
+  return path;
+}
 
 std::optional<int> run_program(const std::string& program, const std::vector<std::string>& arguments) {
   std::vector<const char*> argv{program.c_str()};

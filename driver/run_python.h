@@ -7,6 +7,10 @@
 
 namespace stp {
 
+/// The path of the program `name`, which lies beside this one. Throws InputError with this remedy if it is
+/// not there.
+std::string program_beside(const std::string& name, const std::string& remedy);
+
 /// Runs `program` with `arguments`, and ends it if a signal arrives (Interrupted). Returns its exit status, 1
 /// if a signal ended it, nothing if it cannot be started.
 std::optional<int> run_program(const std::string& program, const std::vector<std::string>& arguments);

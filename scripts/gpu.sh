@@ -72,16 +72,16 @@ if [[ -d /usr/local/cuda/bin ]]; then PATH=$PATH:/usr/local/cuda/bin; fi
 # The programs, and a folder of tests, in build/gpu/build.
 build_programs() {
   cmake --preset release -B build/gpu/build -D STP_CUDA=ON "$@" &&
-    cmake --build build/gpu/build --parallel "$(nproc)" --target stp microbench kernels_on_gpu_test cuda_on_gpu_test
+    cmake --build build/gpu/build --parallel "$(nproc)" --target stp_run microbench kernels_on_gpu_test cuda_on_gpu_test
 }
 
-# Copies what runs to $programs: stp, microbench, the test programs that have tests for GPUs, and the libraries beside them
+# Copies what runs to $programs: stp, stp-run, microbench, the test programs that have tests for GPUs, and the libraries beside them
 # that a CUDA machine need not have.
 gather_programs() {
   local program library
   rm -rf "$programs"
   mkdir -p "$programs/bin" "$programs/lib" "$programs/tests"
-  cp build/gpu/build/bin/{stp,microbench} "$programs/bin/"
+  cp build/gpu/build/bin/{stp,stp-run,microbench} "$programs/bin/"
   while IFS= read -r program; do
     # Their lists of tests, not their code: what is named Gpu… needs a GPU.
     if "$program" --gtest_list_tests | grep -q '^\(.*/\)\?Gpu'; then cp "$program" "$programs/tests/"; fi
@@ -191,7 +191,7 @@ stage_programs() {
     echo "the programs are built with CUDA $(cat "$programs/cuda"), which needs a driver of $least or later; here is $driver"
     return 1
   fi
-  if ldd "$stp" | grep 'not found'; then
+  if ldd "$stp-run" | grep 'not found'; then
     echo "libraries are missing"
     return 1
   fi

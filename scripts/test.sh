@@ -103,7 +103,7 @@ stage_fuzz() {
 # Uses the ci stage's build.
 stage_transformers() {
   install_missing python3-torch python3-venv
-  configure ci && build ci --target stp && scripts/transformers --stp build/ci/bin/stp
+  configure ci && build ci --target stp_run && scripts/transformers --stp build/ci/bin/stp
 }
 
 install_missing "${STP_BUILD_PACKAGES[@]}" "${STP_TEST_PACKAGES[@]}"

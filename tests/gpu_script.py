@@ -81,7 +81,7 @@ class Script(CommandLine):
 
     def bundle(self, **files):
         """Writes a bundle for two architectures; `files`: by path others or other texts."""
-        made = {"bin/stp": STP, "bin/microbench": PROGRAM, "tests/cuda_on_gpu_test": PROGRAM, "tests/kernels_on_gpu_test": PROGRAM, "architectures": "80;90\n",
+        made = {"bin/stp": STP, "bin/stp-run": PROGRAM, "bin/microbench": PROGRAM, "tests/cuda_on_gpu_test": PROGRAM, "tests/kernels_on_gpu_test": PROGRAM, "architectures": "80;90\n",
                 "cuda": "13\n", "revision": "0123abc\n"}
         for path, text in ({f"made/{path}": text for path, text in made.items()} | files).items():
             self.write(self.root / path, text)
@@ -230,12 +230,12 @@ cp "{wheel}" "$to" 2>/dev/null""")
     def test_a_bundle_has_the_programs_and_says_what_they_are_built_for(self):
         self.stand_ins(nvcc="echo release 13.0", dpkg_query="echo installed", python3="exit 1", ldd="", strip="",
                        cmake="mkdir -p build/gpu/build/bin; cd build/gpu/build; echo CMAKE_CUDA_ARCHITECTURES:STRING=90 > CMakeCache.txt\n"
-                             "for name in stp microbench; do printf '#!/bin/sh\\n' > bin/$name; chmod +x bin/$name; done")
+                             "for name in stp stp-run microbench; do printf '#!/bin/sh\\n' > bin/$name; chmod +x bin/$name; done")
         done = self.run_it("--bundle")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertRegex(done.stdout, r"bundle\.tar\.gz: \S+, for sm 90\n$")
         with tarfile.open(self.root / "build/gpu/bundle.tar.gz") as archive:
-            self.assertLessEqual({"./bin/stp", "./bin/microbench"}, set(archive.getnames()))
+            self.assertLessEqual({"./bin/stp", "./bin/stp-run", "./bin/microbench"}, set(archive.getnames()))
             self.assertEqual([archive.extractfile(f"./{name}").read() for name in ("architectures", "cuda")], [b"90\n", b"13\n"])
         made = self.root / "build/gpu/bundle.tar.gz"
         for size, code in (((64 << 20) + 1, 1), (64 << 20, 0)):

@@ -243,7 +243,9 @@ class Refused(Program):
             self.refused(["microbench", "--out", "new", flag], words)
         (self.folder / "bin").mkdir()
         self.stp = shutil.copy(STP, self.folder / "bin/stp")
-        self.refused(["microbench", "--out", "new"], "bin/microbench: the benchmark program is not built; run scripts/microbench")
+        for words in (["run", "parity", "--backend", "cpu"], ["doctor"], ["--version"]):
+            self.refused(words, "bin/stp-run: this program is not built; build the target stp_run")
+        self.refused(["microbench", "--out", "new"], "bin/microbench: this program is not built; run scripts/microbench")
 
     def test_an_interrupted_measurement_leaves_nothing(self):
         self.stp = STP
