@@ -54,6 +54,8 @@ int run_python(const std::string& script, const std::vector<std::string>& argume
                      "install " STP_PYTHON_PACKAGES
                      " and configure again, or set STP_PYTHON; only stp compare and plots need it" +
                          alternative);
+  // Its matrices are small: further threads of BLAS would take processors only to wait.
+  setenv("OPENBLAS_NUM_THREADS", "1", 0);
   std::vector<std::string> words{data_path(script)};
   words.insert(words.end(), arguments.begin(), arguments.end());
   if (const auto status = run_program(python, words)) return *status;
