@@ -20,7 +20,7 @@ namespace stp {
 
 std::string program_beside(const std::string& name, const std::string& remedy) {
   const std::string path = std::filesystem::read_symlink("/proc/self/exe").parent_path() / name;
-  if (access(path.c_str(), X_OK) != 0) throw InputError(path, "", "this program is not built", remedy);
+  if (access(path.c_str(), X_OK) != 0) throw InputError(path, "", "is needed, but is not built", remedy);
   return path;
 }
 
@@ -54,8 +54,6 @@ int run_python(const std::string& script, const std::vector<std::string>& argume
                      "install " STP_PYTHON_PACKAGES
                      " and configure again, or set STP_PYTHON; only stp compare and plots need it" +
                          alternative);
-  // Its matrices are small: further threads of BLAS would take processors only to wait.
-  setenv("OPENBLAS_NUM_THREADS", "1", 0);
   std::vector<std::string> words{data_path(script)};
   words.insert(words.end(), arguments.begin(), arguments.end());
   if (const auto status = run_program(python, words)) return *status;

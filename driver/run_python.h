@@ -1,4 +1,4 @@
-// Starts other programs: Python for `stp compare` and plots, the benchmark program for `stp microbench`.
+// Starts other programs: Python for `stp compare` and plots, and those that lie beside this one.
 #pragma once
 
 #include <optional>
@@ -7,8 +7,7 @@
 
 namespace stp {
 
-/// The path of the program `name`, which lies beside this one. Throws InputError with this remedy if it is
-/// not there.
+/// The path of the program `name` beside this one. Throws InputError with this remedy if it is missing.
 std::string program_beside(const std::string& name, const std::string& remedy);
 
 /// Runs `program` with `arguments`, and ends it if a signal arrives (Interrupted). Returns its exit status, 1

@@ -75,8 +75,8 @@ build_programs() {
     cmake --build build/gpu/build --parallel "$(nproc)" --target stp_run microbench kernels_on_gpu_test cuda_on_gpu_test
 }
 
-# Copies what runs to $programs: stp, stp-run, microbench, the test programs that have tests for GPUs, and the libraries beside them
-# that a CUDA machine need not have.
+# Copies what runs to $programs: stp, stp-run, microbench, the test programs that have tests for GPUs, and the libraries
+# beside them that a CUDA machine need not have.
 gather_programs() {
   local program library
   rm -rf "$programs"

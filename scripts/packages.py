@@ -19,5 +19,5 @@ if missing:
     print(f"{os.path.basename(sys.argv[0])}: Python lacks {', '.join(missing)}; install "
           f"{' '.join('python3-' + name for name in missing)}, or name a Python that has them in STP_PYTHON", file=sys.stderr)  # fmt: skip
     sys.exit(2)
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # matrices are small: its further threads would only wait
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "plots"))
+import stp_plots  # noqa: E402, F401 - sets BLAS up before numpy is there

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds the suite and reproduces the paper's experiments. Arguments are those of
 # `stp reproduce`: scenarios (default: all), --out FOLDER, --no-plots. Safe to run again: each run has its own folder.
-# What trains (`stp run`) is built behind the report, which does not need it.
+# `stp run` is built after the report, which does not need it.
 # STP_PRESET: the build that is run, if not `simulate`.
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -263,6 +264,12 @@ class Run(CommandLine):
         ):
             self.refused(["run", self.write(RUN | change, "spoilt.json"), "--backend", "cpu"], *words)
             (self.folder / "spoilt.json").unlink()
+
+    def test_without_stp_run_beside_it_stp_says_what_is_missing(self):
+        (self.folder / "bin").mkdir()
+        self.stp = shutil.copy(self.stp, self.folder / "bin/stp")
+        for words in (["run", "parity", "--backend", "cpu"], ["doctor"], ["--version"]):
+            self.refused(words, "bin/stp-run: is needed, but is not built; build the target stp_run")
 
     def test_cuda_says_what_it_lacks(self):
         """A build without it, or a machine whose GPUs, if there are any, are hidden."""

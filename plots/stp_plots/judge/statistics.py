@@ -26,7 +26,7 @@ def median_interval(values):
 def left_out(count):
     if count < 6:
         return 0
-    from scipy import stats  # here: the import takes longer than the comparison of simulated steps, which need none
+    from scipy import stats  # here: its import takes longer than a comparison of simulated steps, which does not need it
 
     return int(stats.binom.ppf(0.025, count, 0.5))
 
@@ -43,8 +43,8 @@ def mann_whitney(first, second):
 
 
 def least_p(first, second):
-    """The smallest p that samples of these sizes can have: of two orders, every value of one above every value of the other,
-    among all. Of large samples the normal approximation says more, and both are next to nothing."""
+    """The smallest exact p that samples of these sizes can have: two of all orders have every value of one sample above every
+    value of the other."""
     return 2 / math.comb(first + second, first)
 
 
