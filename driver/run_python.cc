@@ -19,7 +19,7 @@
 namespace stp {
 
 std::string program_beside(const std::string& name, const std::string& remedy) {
-  const std::string path = std::filesystem::read_symlink("/proc/self/exe").parent_path() / name;
+  std::string path = std::filesystem::read_symlink("/proc/self/exe").parent_path() / name;
   if (access(path.c_str(), X_OK) != 0) throw InputError(path, "", "is needed, but is not built", remedy);
   return path;
 }
