@@ -68,6 +68,10 @@ struct Range {
   [[nodiscard]] int64_t visible(int64_t row, int64_t first_key, int64_t count) const {
     return causal ? std::clamp<int64_t>(row - first_key + 1, 0, count) : count;
   }
+  // Scores of a block have at most so many rows and elements: a short sequence needs no memory of a whole
+  // block.
+  [[nodiscard]] int64_t rows() const { return std::min(kBlock, seq); }
+  [[nodiscard]] int64_t scores() const { return rows() * std::min(kBlock, keys); }
 };
 
 // With `merge` the running softmax continues from `out` and `log_sum_exp`, as if they came from one more key.
@@ -76,9 +80,8 @@ void forward(BlasCounter& counter, const AttentionShape& shape, const Range& ran
              const T* kv, T* out, T* log_sum_exp) {
   const int64_t d = shape.head_dim;
   const double scale = 1 / std::sqrt(static_cast<double>(d));
-  std::vector<T> scores(kBlock * kBlock);
-  std::vector<T> maximum(kBlock);
-  std::vector<double> sum(kBlock);
+  std::vector<T> scores(range.scores()), maximum(range.rows());
+  std::vector<double> sum(range.rows());
   for (int sample = 0; sample < shape.batch; ++sample) {
     for (int head = 0; head < shape.q_heads; ++head) {
       const Place place(shape, sample, head);
@@ -136,7 +139,7 @@ void backward(BlasCounter& counter, const AttentionShape& shape, const Range& ra
   const int64_t kv_stride = kv_gradient != nullptr ? 2 * shape.kv_columns() : stride;
   T* const k_gradients = kv_gradient != nullptr ? kv_gradient : qkv_gradient + shape.q_columns();
   const double scale = 1 / std::sqrt(static_cast<double>(d));
-  std::vector<T> probabilities(kBlock * kBlock), gradients(kBlock * kBlock);
+  std::vector<T> probabilities(range.scores()), gradients(range.scores());
   std::vector<T> dot(range.seq);  // of the output and its gradient, per query
   for (int sample = 0; sample < shape.batch; ++sample) {
     for (int head = 0; head < shape.q_heads; ++head) {
