@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "stp/device/backend.h"
+#include "support/effort.h"
 
 namespace stp::testing_support {
 
@@ -102,8 +103,8 @@ inline std::vector<double> numbers(int rank, int64_t count, DType type) {
   return values;
 }
 
-// None; odd lengths and ones that GPUs load at once; one of more than one piece.
-inline constexpr int64_t kLengths[] = {0, 1, 7, 8, 40001};
+// None; odd lengths and ones that GPUs load at once; one of more than one piece (of 2^14 on CPU).
+inline constexpr int64_t kLengths[] = {0, 1, 7, 8, kStride > 1 ? 17001 : 40001};
 inline constexpr DType kTypes[] = {DType::f64, DType::f32, DType::bf16};
 inline constexpr int kSizes[] = {1, 2, 3, 4, 6, 8};
 

@@ -114,16 +114,16 @@ TEST_F(EmulatedCpu, AnAllToAllFillsItsOutput) {
 
 TEST_F(EmulatedCpu, ReceivedNumbersAreSmallAndFinite) {
   for (const DType type : {DType::f32, DType::f64, DType::bf16}) {
-    const Tensor out = backend->device(4).allocate(*stream, MemoryKind::working, type, 3, 200'000);
+    const Tensor out = backend->device(4).allocate(*stream, MemoryKind::working, type, 3, 20'000);
     upload_doubles(backend->device(4), *stream, out, {NAN});
     receive(out);
-    double largest = 0, squares = 0;
+    double largest = 0, squares = 0;  // one number that is not finite makes `squares` so
     for (const double value : values(out)) {
-      ASSERT_TRUE(std::isfinite(value));
       largest = std::max(largest, std::abs(value));
       squares += value * value;
     }
     EXPECT_LT(largest, 0.01);
+    EXPECT_TRUE(std::isfinite(squares));
     EXPECT_GT(std::sqrt(squares / static_cast<double>(out.elements())), 0.003);
   }
   EXPECT_EQ(incoming->traffic(0).sent_bytes, 0);
