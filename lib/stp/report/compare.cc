@@ -127,22 +127,22 @@ struct Errors {
 };
 
 // A kind of error, by its name in summary.json, and the figure of a row that it belongs to.
-struct Kind {
+struct ErrorKind {
   std::string_view name, figure;  // of the gain, which rows have on their own, ""
 };
-constexpr Kind kGain{"gain_error_points", ""}, kMemory{"memory_error", "peak_memory_gb"};
-constexpr std::array<Kind, 6> kKinds{{{"throughput_error", kThroughput},
-                                      kGain,
-                                      kMemory,
-                                      {"idle_error", "idle_s"},
-                                      {"chunks_error", "peak_activation_chunks"},
-                                      {"tp_share_error", "tp_communication_share"}}};
+constexpr ErrorKind kGain{"gain_error_points", ""}, kMemory{"memory_error", "peak_memory_gb"};
+constexpr std::array<ErrorKind, 6> kKinds{{{"throughput_error", kThroughput},
+                                           kGain,
+                                           kMemory,
+                                           {"idle_error", "idle_s"},
+                                           {"chunks_error", "peak_activation_chunks"},
+                                           {"tp_share_error", "tp_communication_share"}}};
 
 // Errors by the name of their kind.
 struct ErrorSet : std::map<std::string_view, Errors> {
   [[nodiscard]] json to_json() const {
     json value;
-    for (const Kind& kind : kKinds) {
+    for (const ErrorKind& kind : kKinds) {
       const auto found = find(kind.name);
       const Errors errors = found == end() ? Errors() : found->second;
       value[std::string(kind.name) + "_mean"] = errors.mean();
@@ -227,7 +227,7 @@ void add_row_errors(Findings& findings, const json& rows, const std::optional<Co
     memory_fitted.insert(memory_key(row));
   }
   for (const json& row : rows) {
-    for (const Kind& kind : kKinds) {
+    for (const ErrorKind& kind : kKinds) {
       const auto error = figure(row.at("difference"), std::string(kind.figure));
       if (!error) continue;
       // A row whose memory was fitted at one m is no prediction at another.
@@ -314,7 +314,7 @@ json criteria_of(const Findings& findings, const Comparison& comparison) {
   const auto add = [&](const char* what, const json& value, const json& tolerance, bool met) {
     criteria.push_back({{"mark", what}, {"value", value}, {"tolerance", tolerance}, {"met", met}});
   };
-  for (const Kind& kind : kKinds) {
+  for (const ErrorKind& kind : kKinds) {
     const auto found = findings.predicted.find(kind.name);
     if (found == findings.predicted.end()) continue;
     const Errors& errors = found->second;

@@ -18,7 +18,7 @@ namespace {
 using namespace csv;
 
 // A tensor between stages: `from`'s activation to from + 1, or, backward, its input's gradient to from − 1.
-struct Tensor {
+struct StageTensor {
   bool backward;
   int from, microbatch;
   [[nodiscard]] int to() const { return backward ? from - 1 : from + 1; }
@@ -27,18 +27,18 @@ struct Tensor {
 };
 
 // The tensor between ranks of `leaf` (a compute action, its SEND or its RECV); none within a rank.
-std::optional<Tensor> hand_over(const Placement& placement, bool backward, int from, int microbatch) {
-  const Tensor tensor{backward, from, microbatch};
+std::optional<StageTensor> hand_over(const Placement& placement, bool backward, int from, int microbatch) {
+  const StageTensor tensor{backward, from, microbatch};
   if (from < 0 || from >= placement.stages() || tensor.to() < 0 || tensor.to() >= placement.stages())
     return {};
   if (placement.rank_of(from) == placement.rank_of(tensor.to())) return {};
   return tensor;
 }
-std::optional<Tensor> output_of(const Placement& placement, const Leaf& leaf) {
+std::optional<StageTensor> output_of(const Placement& placement, const Leaf& leaf) {
   if (leaf.type == Type::W) return {};
   return hand_over(placement, leaf.type != Type::F, leaf.stage, leaf.microbatch);
 }
-std::optional<Tensor> input_of(const Placement& placement, const Leaf& leaf) {
+std::optional<StageTensor> input_of(const Placement& placement, const Leaf& leaf) {
   if (leaf.type == Type::W) return {};
   const bool backward = leaf.type != Type::F;
   return hand_over(placement, backward, backward ? leaf.stage + 1 : leaf.stage - 1, leaf.microbatch);
@@ -57,7 +57,7 @@ std::string to_cell(const Placement& placement, int rank, const Block& block) {
 
 // A tensor that one rank sends another.
 struct Transfer {
-  Tensor tensor;
+  StageTensor tensor;
   std::pair<double, int> sent;  // time, with F, I and W taking 1 and B 2, and rank, which breaks ties
   size_t made, needed;          // positions of the blocks that make and need it
 };
@@ -177,7 +177,7 @@ Placement find_placement(const std::vector<Row>& rows, int& microbatches) {
 
 // A tensor on one side of its link.
 struct Post {
-  Tensor tensor;
+  StageTensor tensor;
   size_t column;
 };
 using Posts = std::vector<Post>;
@@ -352,7 +352,7 @@ class SheetReader {
   static void check_link(int sender, int receiver, const std::array<Posts, 2>& posts) {
     const auto& [sends, receives] = posts;
     for (size_t k = 0; k < std::min(sends.size(), receives.size()); ++k) {
-      const Tensor &sent = sends[k].tensor, &received = receives[k].tensor;
+      const StageTensor &sent = sends[k].tensor, &received = receives[k].tensor;
       if (sent.backward == received.backward && sent.from == received.from &&
           sent.microbatch == received.microbatch)
         continue;
