@@ -48,37 +48,10 @@ test_preset() {
 
 stage_ci() { configure ci && build ci && test_preset ci; }
 
-# Six unity files of the ci stage's build at a time, because checks look at every header again for each. If something is
-# found, or names of theirs clash, each is checked alone. Kernels are left out: clang knows another CUDA than nvcc.
+# Reads the ci stage's unity files, which need not be built.
 stage_tidy() {
-  configure ci && build ci --target stp_version
-  rm -rf build/tidy && mkdir build/tidy
-  python3 - <<'PYTHON' | xargs --max-args=1 --max-procs="$(nproc)" bash -o pipefail -c 'tidy tidy "$0" >/dev/null || tidy ci $(cut -d\" -f2 "$0")'
-import json, os, re, shlex
-with open("build/ci/compile_commands.json", encoding="utf-8") as file:
-    units = {entry["file"]: shlex.split(entry["command"]) for entry in json.load(file)}
-units = {unit: words for unit, words in sorted(units.items())
-         if re.search(r"/(lib|baselines|driver|microbench)/", unit) and not re.search(r"/tests/|_test\.|\.cu$", unit)}
-options = {pair[0] if pair[0] != "-isystem" else pair: None for words in units.values() for pair in zip(words, words[1:])
-           if re.match("-D|-I|-isystem", pair[0])}
-options = ["-std=c++20"] + [word for option in options for word in ([option] if isinstance(option, str) else option)]
-names, joined = list(units), []
-for start in range(0, len(names), 6):
-    path = os.path.abspath(f"build/tidy/{start}.cc")
-    with open(path, "w", encoding="utf-8") as file:
-        file.writelines(f'#include "{name}"\n' for name in names[start : start + 6])
-    joined.append({"directory": "/", "file": path, "arguments": ["c++", *options, "-c", path]})
-    print(path)
-with open("build/tidy/compile_commands.json", "w", encoding="utf-8") as file:
-    json.dump(joined, file)
-PYTHON
-  echo "tidy"
+  configure ci && build ci --target stp_version && python3 scripts/tidy.py build/ci && echo "tidy"
 }
-tidy() {  # FOLDER SOURCE…: with the compile commands of build/FOLDER
-  clang-tidy -p "build/$1" --quiet --extra-arg=-Qunused-arguments --checks=-bugprone-suspicious-include \
-    --header-filter="$STP_ROOT/(lib|baselines|driver|microbench)/.*" "${@:2}" 2>&1 | { grep -v ' warnings\? generated\.$' || true; }
-}
-export -f tidy
 
 # Labels of tests that compare many runs, are mostly Python or waiting, install, or need a GPU: once, in the ci stage, is enough.
 once='once|plots|calibration|sensitivity|claims|reference|quality|oracle|golden|package|microbench|scripts|docs|layers|kills|gpu'
