@@ -3,8 +3,9 @@
 
     scripts/tidy.py BUILD_FOLDER
 
-Checks look at every header again for each file, so several unity files are checked as one. If something is found, or
-names of theirs clash, each is checked alone, and that decides. Kernels are left out: clang knows another CUDA than nvcc.
+clang-tidy looks at every header again for each file, so several unity files are checked as one. If something is found,
+or names in them clash, each file is checked alone, and that result counts. Kernels are left out: clang 14 does not know
+the CUDA of nvcc.
 """
 
 import concurrent.futures
@@ -17,12 +18,12 @@ import subprocess
 import sys
 
 TOGETHER = 6
-PRODUCT = f"{re.escape(str(pathlib.Path(__file__).resolve().parents[1]))}/(lib|baselines|driver|microbench)/.*"
+HEADER_FILTER = f"{re.escape(str(pathlib.Path(__file__).resolve().parents[1]))}/(lib|baselines|driver|microbench)/.*"
 
 
 def clang_tidy(folder, sources):
     options = ["--quiet", "--extra-arg=-Qunused-arguments", "--checks=-bugprone-suspicious-include"]
-    words = ["clang-tidy", "-p", folder, *options, f"--header-filter={PRODUCT}", *sources]
+    words = ["clang-tidy", "-p", folder, *options, f"--header-filter={HEADER_FILTER}", *sources]
     return subprocess.run(words, capture_output=True, text=True, check=False)
 
 

@@ -73,14 +73,16 @@ void keep_best(std::vector<State>& states) {
 constexpr size_t kMostPlaces = size_t{1} << 17;  // more than any model has; their states take 60 MB
 
 // The chains that give a segment; of two, the one named first comes first.
-enum class Chains : uint8_t { a, b, a_and_b, b_and_a };
-constexpr bool has_a(Chains group) { return group != Chains::b; }
-constexpr bool has_b(Chains group) { return group != Chains::a; }
-constexpr int leader(Chains group) { return group == Chains::a || group == Chains::a_and_b ? 0 : 1; }
+enum class ChainGroup : uint8_t { a, b, a_and_b, b_and_a };
+constexpr bool has_a(ChainGroup group) { return group != ChainGroup::b; }
+constexpr bool has_b(ChainGroup group) { return group != ChainGroup::a; }
+constexpr int leader(ChainGroup group) {
+  return group == ChainGroup::a || group == ChainGroup::a_and_b ? 0 : 1;
+}
 
 // Seconds of a group after i and j segments, until all of it ends. The all-gathers before the chains' first
 // segments begin with the block.
-double group_seconds(Chain a, Chain b, size_t i, size_t j, Chains group) {
+double group_seconds(Chain a, Chain b, size_t i, size_t j, ChainGroup group) {
   Clock clock = i + j == 0 ? begun(a, b) : Clock{};
   const std::array<Chain, 2> chains{a, b};
   const std::array<size_t, 2> taken{i, j};
@@ -185,11 +187,12 @@ std::vector<BraidStep> paired_braid(Chain a, Chain b) {
     return static_braid(static_cast<int>(a.size()), static_cast<int>(b.size()));
   const size_t columns = b.size() + 1;
   std::vector<double> best((a.size() + 1) * columns, std::numeric_limits<double>::infinity());
-  std::vector<Chains> groups(best.size());  // the last group on the way to each place
+  std::vector<ChainGroup> groups(best.size());  // the last group on the way to each place
   best[0] = 0;
   for (size_t i = 0; i <= a.size(); ++i)
     for (size_t j = 0; j <= b.size(); ++j)
-      for (const Chains group : {Chains::a_and_b, Chains::b_and_a, Chains::a, Chains::b}) {
+      for (const ChainGroup group :
+           {ChainGroup::a_and_b, ChainGroup::b_and_a, ChainGroup::a, ChainGroup::b}) {
         if ((has_a(group) && i == a.size()) || (has_b(group) && j == b.size())) continue;
         const size_t here = i * columns + j, next = here + (has_a(group) ? columns : 0) + has_b(group);
         const double seconds = best[here] + group_seconds(a, b, i, j, group);
@@ -199,7 +202,7 @@ std::vector<BraidStep> paired_braid(Chain a, Chain b) {
       }
   std::vector<BraidStep> order;  // backwards
   for (size_t i = a.size(), j = b.size(); i + j > 0;) {
-    const Chains group = groups[i * columns + j];
+    const ChainGroup group = groups[i * columns + j];
     const auto first = static_cast<uint8_t>(leader(group));
     if (has_a(group) && has_b(group)) order.push_back({static_cast<uint8_t>(1 - first)});
     order.push_back({first, true});

@@ -68,8 +68,7 @@ struct Range {
   [[nodiscard]] int64_t visible(int64_t row, int64_t first_key, int64_t count) const {
     return causal ? std::clamp<int64_t>(row - first_key + 1, 0, count) : count;
   }
-  // Scores of a block have at most so many rows and elements: a short sequence needs no memory of a whole
-  // block.
+  // The most rows and elements of a block's scores.
   [[nodiscard]] int64_t rows() const { return std::min(kBlock, seq); }
   [[nodiscard]] int64_t scores() const { return rows() * std::min(kBlock, keys); }
 };

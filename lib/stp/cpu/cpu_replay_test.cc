@@ -114,7 +114,7 @@ TEST_F(EmulatedCpu, AnAllToAllFillsItsOutput) {
 
 TEST_F(EmulatedCpu, ReceivedNumbersAreSmallAndFinite) {
   for (const DType type : {DType::f32, DType::f64, DType::bf16}) {
-    const Tensor out = backend->device(4).allocate(*stream, MemoryKind::working, type, 3, 20'000);
+    const Tensor out = backend->device(4).allocate(*stream, MemoryKind::working, type, 3, 200'000);
     upload_doubles(backend->device(4), *stream, out, {NAN});
     receive(out);
     double largest = 0, squares = 0;  // one number that is not finite makes `squares` so

@@ -29,7 +29,6 @@ namespace stp {
 namespace {
 
 constexpr OpId kNone = ~OpId{0};
-constexpr double kForever = std::numeric_limits<double>::infinity();
 constexpr double kUnknown = -1;
 
 // Adds an op to how its rank's compute stream spends the time; the op before it there ended at `before`.
@@ -50,7 +49,7 @@ class Engine {
         contended_(contended),
         streams_(program.streams.size() + 1),
         ranks_(program.schedule.pp()),
-        events_(ranks_.size(), kForever) {
+        events_(ranks_.size(), kNever) {
     timeline_.start.resize(program.ops.size());
     timeline_.end.assign(program.ops.size(), kUnknown);
     timeline_.ranks.resize(ranks_.size());
@@ -81,29 +80,31 @@ class Engine {
           visit(id);
       }
       const auto first = std::ranges::min_element(events_);
-      if (*first == kForever) return std::move(*this).finish();
+      if (*first == kNever) return std::move(*this).finish();
       visit_lanes(static_cast<uint32_t>(first - events_.begin()), true);
     }
   }
 
  private:
+  static constexpr double kNever = std::numeric_limits<double>::infinity();
+
   struct Stream {
     uint32_t rank = 0;
     StreamKind kind = StreamKind::p2p;
     double free_at = 0;  // the end of its last op so far
     // With contention:
-    OpId next = kNone;        // the op that runs or comes next
-    OpId needed = kNone;      // the next op waits for it
-    OpId noted = kNone;       // the last op for which there was a note
-    uint32_t owner = kNone;   // the rank of `needed`, unless that is on this rank's other lane
-    OpId cause = kNone;       // the dependency of the next op that ended last
-    double event = kForever;  // of a lane: when its op ends or the next can start, as far as known
-    bool runs = false;        // a lane's op,
-    bool contends = true;     // and contends
-    bool undecided = false;   // a lane's op has ended; whether the next one starts at once is not known
-    double left = 0;          // seconds of work of the op that runs, at full speed
-    double rate = 1;          // its share of full speed
-    double since = 0;         // when `left` was true
+    OpId next = kNone;       // the op that runs or comes next
+    OpId needed = kNone;     // the next op waits for it
+    OpId noted = kNone;      // the last op for which there was a note
+    uint32_t owner = kNone;  // the rank of `needed`, unless that is on this rank's other lane
+    OpId cause = kNone;      // the dependency of the next op that ended last
+    double event = kNever;   // of a lane: when its op ends or the next can start, as far as known
+    bool runs = false;       // a lane's op,
+    bool contends = true;    // and contends
+    bool undecided = false;  // a lane's op has ended; whether the next one starts at once is not known
+    double left = 0;         // seconds of work of the op that runs, at full speed
+    double rate = 1;         // its share of full speed
+    double since = 0;        // when `left` was true
 
     [[nodiscard]] bool is_lane() const { return kind == StreamKind::compute || kind == StreamKind::tp; }
   };
@@ -112,9 +113,9 @@ class Engine {
     std::array<Stream*, 2> lanes{};                // `compute` and `tp`
     std::vector<std::pair<OpId, uint32_t>> notes;  // an op of this rank, a rank that waits for it
     bool called = false;
-    OpId next = 0;              // without contention: the first op without times
-    double horizon = kForever;  // what it waits for comes not before
-    double clock = 0;           // what comes from it and has not ended starts not before
+    OpId next = 0;            // without contention: the first op without times
+    double horizon = kNever;  // what it waits for comes not before
+    double clock = 0;         // what comes from it and has not ended starts not before
   };
 
   [[nodiscard]] const Stream& stream_of(OpId op) const { return streams_[program_.on_stream[op]]; }
@@ -191,11 +192,11 @@ class Engine {
     Rank& rank = ranks_[id];
     Stream &compute = *rank.lanes[0], &tp = *rank.lanes[1];
     for (catch_up(rank);; is_first = false) {
-      const bool of_tp = tp.event < compute.event || (tp.event == compute.event && tp.event < kForever &&
+      const bool of_tp = tp.event < compute.event || (tp.event == compute.event && tp.event < kNever &&
                                                       order_of_event(tp) < order_of_event(compute));
       const bool waits = compute.owner != kNone || tp.owner != kNone;
       const double event = events_[id] = of_tp ? tp.event : compute.event;
-      if (event < (waits && !is_first ? rank.horizon : kForever))
+      if (event < (waits && !is_first ? rank.horizon : kNever))
         of_tp ? happen(tp, compute) : happen(compute, tp);
       else if (!catch_up(rank))
         break;
@@ -222,17 +223,17 @@ class Engine {
     bool found = false;
     for (bool more = true; std::exchange(more, false);)
       for (Stream* each : rank.streams)
-        while (!each->runs && (each->event == kForever || each->undecided) &&
+        while (!each->runs && (each->event == kNever || each->undecided) &&
                (each->needed == kNone || known(each->needed)) && find(*each)) {
           found |= each->is_lane();
           if (each->undecided) each->event = each->free_at;
           if (each->is_lane()) break;
           timeline_.start[each->next] = each->event;
-          end(*each, each->next, std::exchange(each->event, kForever) + seconds_[each->next]);
+          end(*each, each->next, std::exchange(each->event, kNever) + seconds_[each->next]);
           each->next = next_in_stream_[each->next];
           more = true;
         }
-    rank.horizon = kForever;
+    rank.horizon = kNever;
     for (const Stream* each : rank.streams) look_at_horizon(*each);
     return found;
   }
@@ -280,7 +281,7 @@ class Engine {
       lane.next = next_in_stream_[op];
     }
     lane.runs = false;
-    lane.event = kForever;
+    lane.event = kNever;
     find(lane);
     if (partner.needed == op) find(partner);
     const bool decided = std::exchange(lane.undecided, false);
@@ -432,7 +433,7 @@ Timeline simulate_repeated(const Program& program, std::span<const double> secon
     for (OpId op = 0; op < program.ops.size(); ++op)
       for (int step = 0; step < steps; ++step) of_all[repeated(program, op, step, steps)] = seconds[op];
     Timeline last = last_step(program, simulate(repetition, of_all, contention), steps);
-    double shortest = kForever;
+    double shortest = std::numeric_limits<double>::infinity();
     for (size_t rank = 0; rank + 1 < program.rank_begin.size(); ++rank) {
       const double took = last.end[program.rank_begin[rank + 1] - 1] - last.begin[rank];
       shortest = std::min(shortest, took);
