@@ -50,7 +50,7 @@ stage_ci() { configure ci && build ci && test_preset ci; }
 
 # Reads the ci stage's unity files, which need not be built.
 stage_tidy() {
-  configure ci && build ci --target stp_version && python3 scripts/tidy.py build/ci && echo "tidy"
+  configure ci && build ci --target stp_version && scripts/tidy build/ci && echo "tidy"
 }
 
 # Labels of tests that compare many runs, are mostly Python or waiting, install, or need a GPU: once, in the ci stage, is enough.
