@@ -1,21 +1,14 @@
 # Compile and link flags of STP_SANITIZE.
-set_property(CACHE STP_SANITIZE PROPERTY STRINGS "" address thread fuzzer)
+set_property(CACHE STP_SANITIZE PROPERTY STRINGS "" address thread)
 if(STP_SANITIZE STREQUAL "address")
   # Of undefined behaviour this leaves out what the address sanitizer finds where it is used (null, ends of objects,
   # pointers past them), the types of objects behind pointers to bases, which nothing here casts unchecked, and alignment,
-  # which costs much compile time and which the fuzzers check where bytes are read.
+  # which costs much compile time and is checked where bytes are read (tests/fuzz).
   set(flags -fsanitize=address,undefined -fno-sanitize=null,vptr,object-size,pointer-overflow,alignment -fno-sanitize-recover=all)
 elseif(STP_SANITIZE STREQUAL "thread")
   set(flags -fsanitize=thread)
-elseif(STP_SANITIZE STREQUAL "fuzzer")
-  # For tests/fuzz: coverage for libFuzzer, which clang alone has.
-  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-    message(FATAL_ERROR "STP_SANITIZE=fuzzer needs clang, for its libFuzzer: add -D CMAKE_CXX_COMPILER=clang++")
-  endif()
-  set(flags -fsanitize=address,undefined -fno-sanitize-recover=undefined)
-  add_compile_options(-fsanitize=fuzzer-no-link)
 elseif(STP_SANITIZE)
-  message(FATAL_ERROR "STP_SANITIZE is \"${STP_SANITIZE}\"; use address, thread, fuzzer or nothing")
+  message(FATAL_ERROR "STP_SANITIZE is \"${STP_SANITIZE}\"; use address, thread or nothing")
 endif()
 if(STP_SANITIZE)
   # g++ 12 warns, wrongly, of standard headers under sanitizers.

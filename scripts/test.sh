@@ -9,7 +9,7 @@
 #   asan       the tests under the address and undefined behaviour sanitizers
 #   tsan       the tests of code with threads under the thread sanitizer
 #   reproduce  scripts/reproduce.sh, to a temporary folder, must leave a report of at most 3 MB
-#   fuzz       scripts/fuzz for a minute in all; skipped without clang
+#   fuzz       scripts/fuzz for a minute in all, in the build of asan; skipped without clang
 #   transformers  scripts/transformers, with packages that it installs; skipped where it cannot
 #
 # --all stands for all of them but transformers, which needs the network. A failing stage does not stop the others; the
@@ -84,7 +84,7 @@ stage_reproduce() {
 # Five readers, two at a time.
 stage_fuzz() {
   command -v clang++ >/dev/null || return 77
-  scripts/fuzz 15
+  scripts/fuzz 20
 }
 
 # Uses the ci stage's build.
