@@ -215,23 +215,8 @@ class ProfileReader {
   HardwareProfile& profile_;
 };
 
-}  // namespace
-
-HardwareProfile read_profile(const std::string& path) { return read_profile(read_json_file(path), path); }
-
-HardwareProfile read_profile(const nlohmann::json& content, const std::string& file) {
-  refuse_other_kind(content, file, "a hardware profile");
-  JsonInput input(content, file);
-  input.collect_missing();
-  HardwareProfile profile{};
-  profile.name = input.string("name");
-  profile.accelerator = input.string("accelerator");
-  profile.fitted_to = input.string_or("fitted_to", "");
-  ProfileReader reader(input, profile);
-  profile.gpus_per_node = reader.whole("gpus_per_node", 1, 1024);
-  profile.adapters_per_node = input.has("adapters_per_node")
-                                  ? reader.whole("adapters_per_node", 1, 1024, kSpreadOfCounts)
-                                  : profile.gpus_per_node;
+// What one GPU computes and holds.
+void read_gpu(JsonInput& input, ProfileReader& reader, HardwareProfile& profile) {
   profile.peak_flops = reader.rate("peak_tflops") * kTera;
   profile.sms = reader.whole("sms", 1, 10000);
   profile.gemm_overhead_k = reader.overhead("gemm_overhead_k", 1e5);
@@ -256,6 +241,10 @@ HardwareProfile read_profile(const nlohmann::json& content, const std::string& f
   profile.elementwise_factor = reader.overhead("elementwise_factor", 100);
   if (input.has("elementwise_undivided"))
     profile.elementwise_undivided = reader.share("elementwise_undivided", 0);
+}
+
+// What passes between GPUs, and what that costs a step.
+void read_links(JsonInput& input, ProfileReader& reader, HardwareProfile& profile) {
   profile.all_reduce_latency_s = reader.seconds("all_reduce_latency_us");
   profile.all_reduce_hop_latency_s = reader.seconds("all_reduce_hop_latency_us");
   profile.all_reduce_bus_bytes_per_s = reader.rate("all_reduce_bus_gb_per_s") * kGiga;
@@ -276,6 +265,27 @@ HardwareProfile read_profile(const nlohmann::json& content, const std::string& f
   if (input.has("step_overhead_us")) profile.step_overhead_s = reader.seconds("step_overhead_us");
   if (input.has("gpu_spread")) profile.gpu_spread = reader.share("gpu_spread", 0);
   if (input.has("receive_sms")) profile.receive_sms = reader.whole("receive_sms", 0, 64, kSpreadOfCounts);
+}
+
+}  // namespace
+
+HardwareProfile read_profile(const std::string& path) { return read_profile(read_json_file(path), path); }
+
+HardwareProfile read_profile(const nlohmann::json& content, const std::string& file) {
+  refuse_other_kind(content, file, "a hardware profile");
+  JsonInput input(content, file);
+  input.collect_missing();
+  HardwareProfile profile{};
+  profile.name = input.string("name");
+  profile.accelerator = input.string("accelerator");
+  profile.fitted_to = input.string_or("fitted_to", "");
+  ProfileReader reader(input, profile);
+  profile.gpus_per_node = reader.whole("gpus_per_node", 1, 1024);
+  profile.adapters_per_node = input.has("adapters_per_node")
+                                  ? reader.whole("adapters_per_node", 1, 1024, kSpreadOfCounts)
+                                  : profile.gpus_per_node;
+  read_gpu(input, reader, profile);
+  read_links(input, reader, profile);
   if (!profile.fitted.empty() && profile.fitted_to.empty())
     throw input.error("fitted_to", "is missing, but values are marked as fitted",
                       "name the rows that they were fitted to");

@@ -72,6 +72,30 @@ double compute_seconds(const Op& op, int rank, const CostTable& table) {
   return table.on_rank(rank, op.unit, op.unit_pass) + (in_S ? table.vocabulary.in_S : 0);
 }
 
+double scatter_seconds(const Op& op, const Division& division, const CostTable& table) {
+  if (op.part == UnitPart::whole) return table.collectives(op.unit, op.unit_pass).scatter;
+  const bool last = op.step + 1 == division.steps(op.unit, UnitPass::F, UnitPart::after);
+  return (last ? table.last_piece_scatter : table.piece_scatter)[static_cast<size_t>(op.unit)];
+}
+
+double vocabulary_reduce_seconds(const Op& op, const CostTable& table) {
+  if (op.pass != Pass::S) return table.vocabulary.sum;
+  return op.output == kNoValue ? table.vocabulary.statistics : table.vocabulary.sum_and_statistics;
+}
+
+double tensor_transfer_seconds(const Program& program, OpId id, const CostTable& table) {
+  if (is_near(program, id, table)) return table.transfer_within_node;
+  return is_beside_another(program, id, table) ? table.transfer_beside_another : table.transfer_between_nodes;
+}
+
+double pipeline_reduce_seconds(const Program& program, int rank, const CostTable& table) {
+  if (!table.pipeline_reduce.empty()) return table.pipeline_reduce[rank];
+  int layers = 0;
+  for (int chunk = 0; chunk < program.schedule.chunks(); ++chunk)
+    layers += program.layers_per_stage[program.schedule.placement.stage(rank, chunk)];
+  return layers * table.gradient_reduce_per_layer;
+}
+
 double seconds(const Program& program, OpId id, const CostTable& table) {
   const Op& op = program.ops[id];
   const auto of_stage = [&](const std::vector<double>& by_stage, double per_layer) {
@@ -99,16 +123,11 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
     case OpKind::all_reduce:
       return table.all_reduce_of(op.unit, op.unit_pass);
     case OpKind::reduce_scatter:
-      if (op.part == UnitPart::whole) return table.collectives(op.unit, op.unit_pass).scatter;
-      return (op.step + 1 < program.strategy.division().steps(op.unit, UnitPass::F, UnitPart::after)
-                  ? table.piece_scatter
-                  : table.last_piece_scatter)[static_cast<size_t>(op.unit)];
+      return scatter_seconds(op, program.strategy.division(), table);
     case OpKind::all_gather:
       return table.collectives(op.unit, op.unit_pass).gather;
     case OpKind::transfer:
-      return op.tensors() * (is_near(program, id, table)             ? table.transfer_within_node
-                             : is_beside_another(program, id, table) ? table.transfer_beside_another
-                                                                     : table.transfer_between_nodes);
+      return op.tensors() * tensor_transfer_seconds(program, id, table);
     case OpKind::norm_prefix:
     case OpKind::norm_total:
       return is_near(program, id, table) ? table.number_within_node : table.number_between_nodes;
@@ -125,17 +144,9 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
     case OpKind::vocabulary_broadcast:
       return table.vocabulary.broadcast;
     case OpKind::vocabulary_reduce:
-      return op.pass != Pass::S      ? table.vocabulary.sum
-             : op.output == kNoValue ? table.vocabulary.statistics
-                                     : table.vocabulary.sum_and_statistics;
-    case OpKind::pipeline_reduce: {
-      if (!table.pipeline_reduce.empty()) return of_rank(table.pipeline_reduce);
-      int layers = 0;
-      for (int chunk = 0; chunk < program.schedule.chunks(); ++chunk)
-        layers +=
-            program.layers_per_stage[program.schedule.placement.stage(program.stream_of(id).rank, chunk)];
-      return layers * table.gradient_reduce_per_layer;
-    }
+      return vocabulary_reduce_seconds(op, table);
+    case OpKind::pipeline_reduce:
+      return pipeline_reduce_seconds(program, program.stream_of(id).rank, table);
     case OpKind::optimizer:
       return of_rank(table.optimizer);
     case OpKind::offload:
