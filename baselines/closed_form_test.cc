@@ -16,7 +16,7 @@ namespace {
 using testing::Each;
 
 Schedule make(const std::string& name, int pp, int microbatches, int chunks = 0) {
-  return make_schedule(find_generator(name), {pp, microbatches, chunks, {}, 0});
+  return make_schedule(find_generator(name), {.pp = pp, .microbatches = microbatches, .chunks = chunks});
 }
 
 TEST(ClosedForm, PeaksAreThePublishedOnes) {

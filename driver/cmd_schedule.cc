@@ -38,7 +38,7 @@ constexpr double kAllReduce = 0.25;  // per layer and direction, in both all-red
 std::string row(const Generator& generator, int pp, int microbatches) {
   const std::string what = " | " + std::string(generator.range) + " | " + generator.summary + " |\n";
   const std::string name = "| " + std::string(generator.name) + " | ";
-  GeneratorRequest request{pp, microbatches, 0, {}, 0};
+  const GeneratorRequest request{.pp = pp, .microbatches = microbatches};
   Schedule schedule{"", Placement::loop(1, 1), 1, {}};
   try {
     schedule = make_schedule(generator, request);

@@ -183,8 +183,12 @@ Schedule generated_schedule(const ScheduleChoice& choice, const Experiment& expe
       throw InputError("", "schedules", choice.name + " takes no memory_limit", "remove it");
     const int chunks = chunks_for(generator, experiment);
     const PassCosts costs = generator.cost_aware ? costs_for_generator(experiment, chunks) : PassCosts{};
-    return make_schedule(generator, {experiment.strategy.pp, experiment.microbatches, chunks, costs,
-                                     choice.memory_limit, kept_for_W(experiment)});
+    return make_schedule(generator, {.pp = experiment.strategy.pp,
+                                     .microbatches = experiment.microbatches,
+                                     .chunks = chunks,
+                                     .costs = costs,
+                                     .memory_limit = choice.memory_limit,
+                                     .kept_for_W = kept_for_W(experiment)});
   } catch (const InputError& error) {
     throw error.in_field("schedules").below(experiment.field).in_file(file);
   }

@@ -120,7 +120,8 @@ void expect_declared_bytes(Trainer& trainer, const Training& training, const Var
 void expect_step(const Case& c, DType type, const Variant& variant, const std::vector<int>& layers) {
   std::optional<Schedule> schedule;
   try {
-    schedule = make_schedule(find_generator(c.schedule), {c.pp, c.m, c.chunks, {}, 0});
+    schedule =
+        make_schedule(find_generator(c.schedule), {.pp = c.pp, .microbatches = c.m, .chunks = c.chunks});
   } catch (const InputError&) {
     return;  // tested elsewhere
   }
