@@ -130,8 +130,10 @@ TEST(VSearchGolden, OrdersAreEqualBlockByBlock) {
     SCOPED_TRACE(golden.file);
     const int limit = std::stoi(golden.file.substr(prefix.size()));
     const Schedule schedule =
-        make_schedule(find_generator("v-search"), {golden.schedule.pp(), golden.schedule.microbatches, 0,
-                                                   costs_of(golden.data["generated_for"]), limit});
+        make_schedule(find_generator("v-search"), {.pp = golden.schedule.pp(),
+                                                   .microbatches = golden.schedule.microbatches,
+                                                   .costs = costs_of(golden.data["generated_for"]),
+                                                   .memory_limit = limit});
     EXPECT_EQ(schedule.ranks, golden.schedule.ranks);
     EXPECT_THAT(peak_activations(schedule), testing::Each(testing::Le(limit)));
   }

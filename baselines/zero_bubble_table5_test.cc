@@ -33,7 +33,8 @@ const std::vector<Row> kTable5 = {
     {32, 256, 62, {10.402, 10.248, 7.698, 0.460}, 0.1352, 0.0624, 0.0594, 0.0257, 0.0594, 0.0018}};
 
 Schedule make(const std::string& name, const Row& row, double kept_for_W = 1) {
-  return make_schedule(find_generator(name), {row.p, row.m, 1, row.costs, 0, kept_for_W});
+  return make_schedule(find_generator(name),
+                       {.pp = row.p, .microbatches = row.m, .costs = row.costs, .kept_for_W = kept_for_W});
 }
 
 // As the table prints it. The cost of an order is the longest span of a rank.
@@ -81,7 +82,8 @@ TEST(ZeroBubbleTable5, TheOtherColumnsAreClosedFormsBelowWhatOrdersTake) {
         printed(row.rate((row.p - 1) * row.of_microbatch() / v + ((2 * v - 1) * row.p - 2) * hop)),
         row.interleaved);
     const PassCosts of_chunk{row.costs.F / v, row.costs.I / v, row.costs.W / v, row.costs.p2p};
-    const Schedule interleaved = make_schedule(find_generator("1f1b-i"), {row.p, row.m, v, of_chunk, 0, 1});
+    const Schedule interleaved = make_schedule(
+        find_generator("1f1b-i"), {.pp = row.p, .microbatches = row.m, .chunks = v, .costs = of_chunk});
     const double of_order =
         row.rate(run_order(interleaved, of_chunk).longest_span() - row.m * row.of_microbatch());
     EXPECT_GT(of_order, row.interleaved);
@@ -100,7 +102,11 @@ TEST(ZbAuto, LimitsCountUntilWOrOnRequestUntilI) {
              {kEqual, kUnequal, PassCosts{1, 2, 0.5, 0.2}, PassCosts{1, 0.4, 2, 0}}) {
           for (const int kept_for_W : {0, 1}) {
             const Schedule schedule =
-                make_schedule(find_generator("zb-auto"), {p, m, 1, costs, limit, double{1} * kept_for_W});
+                make_schedule(find_generator("zb-auto"), {.pp = p,
+                                                          .microbatches = m,
+                                                          .costs = costs,
+                                                          .memory_limit = limit,
+                                                          .kept_for_W = double{1} * kept_for_W});
             EXPECT_THAT(peak_activations(schedule, kept_for_W == 0), Each(Le(limit)))
                 << title(schedule) << ' ' << limit;
           }

@@ -7,7 +7,7 @@ __attribute__((section("__libfuzzer_extra_counters"))) uint8_t counters[1 << 16]
 }  // namespace
 
 extern "C" {
-// Linked in place of __sanitizer_cov_trace_pc (ld --wrap), which libFuzzer refuses to serve.
+// The linker puts this in place of libFuzzer's __sanitizer_cov_trace_pc (--wrap), which ends the program.
 void __wrap___sanitizer_cov_trace_pc() {
   const auto block = reinterpret_cast<uintptr_t>(__builtin_return_address(0));
   ++counters[(block ^ block >> 16) % sizeof(counters)];

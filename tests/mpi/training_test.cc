@@ -83,7 +83,7 @@ TEST_P(MpiTraining, IsThatOfOneProcess) {
   static int next = 0;
   if (kStride > 1 && next++ % 4 > 0) return;  // with sanitizers, and in all processes alike
   const Case& c = GetParam();
-  const Schedule schedule = make_schedule(find_generator(c.schedule), {c.pp, c.m, 0, {}, 0});
+  const Schedule schedule = make_schedule(find_generator(c.schedule), {c.pp, c.m});
   const std::vector<int> layers(schedule.placement.stages(), 1);
   const int cp = c.variant.context_parallel;
   Training training =

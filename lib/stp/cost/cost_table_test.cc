@@ -254,6 +254,39 @@ TEST(OpSeconds, OfATransferGoByItsNodesAndCountEveryTensor) {
   EXPECT_EQ(seen, 1 + 2 + 2 + 2);
 }
 
+// The seconds of the ops of a kind, in the Program's order.
+std::vector<double> seconds_of(OpKind kind, const Program& program, const CostTable& table) {
+  std::vector<double> found;
+  const std::vector<double> seconds = op_seconds(program, table);
+  for (OpId op = 0; op < seconds.size(); ++op)
+    if (program.ops[op].kind == kind) found.push_back(seconds[op]);
+  return found;
+}
+
+TEST(OpSeconds, OfASharedVocabularysCollectivesGoByWhatTheyCarry) {
+  CostTable table;
+  table.vocabulary = {.broadcast = 1, .sum = 2, .statistics = 4, .sum_and_statistics = 8};
+  const auto shared = [](const std::string& rank) {
+    return lower(schedule_from_text("# placement loop\n" + rank + "\n", "x.txt"), {1}, {});
+  };
+  const Program one_barrier = shared("E0.0 F0.0 S0.0 B0.0 U0.0 G0.0");
+  EXPECT_THAT(seconds_of(OpKind::vocabulary_reduce, one_barrier, table), ElementsAre(2, 8));  // of E, of S
+  EXPECT_THAT(seconds_of(OpKind::vocabulary_broadcast, one_barrier, table), ElementsAre(1, 1));
+  const Program two_barriers = shared("E0.0 F0.0 S0.0 T0.0 B0.0 U0.0 G0.0");
+  EXPECT_THAT(seconds_of(OpKind::vocabulary_reduce, two_barriers, table), ElementsAre(2, 4, 2));
+}
+
+TEST(OpSeconds, OfASumOverTwoPipelinesAreThoseOfTheRankOrOfItsLayers) {
+  const std::vector<std::string> rank{"F0.0", "F1.0", "B1.0", "B0.0"};
+  const Program program =
+      lower(schedule_of(Placement::bidirectional(2), 1, {rank, rank}), {1, 2, 1, 2}, {.optimizer = true});
+  CostTable table;
+  table.gradient_reduce_per_layer = 10;
+  EXPECT_THAT(seconds_of(OpKind::pipeline_reduce, program, table), ElementsAre(30, 30));
+  table.pipeline_reduce = {3, 5};
+  EXPECT_THAT(seconds_of(OpKind::pipeline_reduce, program, table), ElementsAre(3, 5));
+}
+
 TEST(OpSeconds, OfAnOptimizerAreZeroWhereTheTableHasNone) {
   CostTable table = distinct_table();
   table.optimizer.clear();
