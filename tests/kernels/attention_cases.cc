@@ -4,7 +4,7 @@
 namespace stp::kernel_cases {
 namespace {
 
-KERNEL_CASE(BiasAndRope) {
+TEST_P(KernelCases, BiasAndRope) {
   std::vector<AttentionShape> shapes{
       {.batch = 1, .seq = 1, .q_heads = 1, .kv_heads = 1, .head_dim = 2},
       {.batch = 2, .seq = 9, .q_heads = 4, .kv_heads = 2, .head_dim = 6},
@@ -56,12 +56,12 @@ std::vector<AttentionShape> shapes_of_whole_pieces(bool large) {
   return shapes;
 }
 
-KERNEL_CASE(AttentionOnTensorCores) {
+TEST_P(KernelCases, AttentionOnTensorCores) {
   if (GetParam() != DType::bf16) GTEST_SKIP() << "they take bf16 alone";
   expect_attention(shapes_of_whole_pieces(machine_->large()), Attention::tensor_cores);
 }
 
-KERNEL_CASE(AttentionByPlainKernels) {
+TEST_P(KernelCases, AttentionByPlainKernels) {
   std::vector<AttentionShape> shapes{{.batch = 1, .seq = 1, .q_heads = 1, .kv_heads = 1, .head_dim = 8},
                                      {.batch = 2, .seq = 35, .q_heads = 4, .kv_heads = 2, .head_dim = 64},
                                      {.batch = 1, .seq = 66, .q_heads = 2, .kv_heads = 1, .head_dim = 80},
@@ -74,7 +74,7 @@ KERNEL_CASE(AttentionByPlainKernels) {
 
 // A step of a ring: of all queries to the first piece of another rank's keys, and of the second piece of
 // queries to all; pieces that fill no tile, or several.
-KERNEL_CASE(AttentionOfARing) {
+TEST_P(KernelCases, AttentionOfARing) {
   for (const Attention attention : {Attention::tensor_cores, Attention::plain}) {
     if (attention == Attention::tensor_cores && GetParam() != DType::bf16) continue;
     std::vector<AttentionShape> shapes{{.batch = 2, .seq = 2, .q_heads = 1, .kv_heads = 1, .head_dim = 8},
@@ -95,7 +95,7 @@ KERNEL_CASE(AttentionOfARing) {
 
 // As the backend chooses: cuDNN where it was built; what the tensor cores' kernels do not take goes to the
 // plain ones.
-KERNEL_CASE(AttentionOfAnyHead) {
+TEST_P(KernelCases, AttentionOfAnyHead) {
   std::vector<AttentionShape> shapes{{.batch = 1, .seq = 20, .q_heads = 2, .kv_heads = 1, .head_dim = 12},
                                      {.batch = 2, .seq = 5, .q_heads = 2, .kv_heads = 1, .head_dim = 1},
                                      {.batch = 1, .seq = 17, .q_heads = 2, .kv_heads = 1, .head_dim = 200},

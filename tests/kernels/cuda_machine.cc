@@ -56,4 +56,17 @@ std::unique_ptr<Machine> make_machine(std::string& reason) {
   return reason.empty() ? std::make_unique<CudaMachine>() : nullptr;
 }
 
+namespace {
+
+const auto kTypes = testing::Values(DType::f32, DType::bf16);
+std::string name_of(const testing::TestParamInfo<DType>& test) { return to_string(test.param); }
+
+#ifdef STP_KERNELS_ON_HOST
+INSTANTIATE_TEST_SUITE_P(Host, KernelCases, kTypes, name_of);
+#else
+INSTANTIATE_TEST_SUITE_P(Gpu, KernelCases, kTypes, name_of);
+#endif
+
+}  // namespace
+
 }  // namespace stp::kernel_cases

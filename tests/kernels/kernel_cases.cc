@@ -128,7 +128,4 @@ std::vector<Values> KernelCases::expect_exact(const std::vector<Operand>& operan
   return exact;
 }
 
-INSTANTIATE_TEST_SUITE_P(, STP_KERNEL_SUITE, testing::Values(DType::f32, DType::bf16),
-                         [](const auto& test) { return to_string(test.param); });
-
 }  // namespace stp::kernel_cases

@@ -1,5 +1,5 @@
-// Cases of kernels, run on a machine and compared with the CPU backend in float64. They are compiled into two
-// programs: one runs the kernels on the host, the other on a GPU (cuda_machine.cc).
+// Cases of kernels, run on a machine and compared with the CPU backend in float64. They are in two programs:
+// one runs the kernels on the host, the other on a GPU (cuda_machine.cc).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -121,10 +121,5 @@ class KernelCases : public testing::TestWithParam<DType> {
  private:
   std::mt19937 engine_{1};
 };
-
-// The suite bears the name of the program's machine.
-class STP_KERNEL_SUITE : public KernelCases {};
-#define STP_KERNEL_CASE_OF(suite, name) TEST_P(suite, name)
-#define KERNEL_CASE(name) STP_KERNEL_CASE_OF(STP_KERNEL_SUITE, name)
 
 }  // namespace stp::kernel_cases

@@ -17,7 +17,7 @@ void expect_refused(Kernels& kernels, Stream& stream, const Kernel& kernel, cons
       testing::AllOf(testing::StartsWith(kernel.name + std::string(": ")), testing::HasSubstr(reason)));
 }
 
-KERNEL_CASE(WhatDoesNotFitIsRefused) {
+TEST_P(KernelCases, WhatDoesNotFitIsRefused) {
   Device& device = machine_->device();
   const auto stream = device.make_stream("compute", StreamPriority::compute);
   const auto tensor = [&](int64_t rows, int64_t columns, DType type) {
@@ -53,7 +53,7 @@ KERNEL_CASE(WhatDoesNotFitIsRefused) {
 }
 
 // What fits, but there are no such kernels for.
-KERNEL_CASE(WhatThereAreNoKernelsForIsRefused) {
+TEST_P(KernelCases, WhatThereAreNoKernelsForIsRefused) {
   Device& device = machine_->device();
   const auto stream = device.make_stream("compute", StreamPriority::compute);
   const auto tensor = [&](int64_t rows, int64_t columns, DType type) {

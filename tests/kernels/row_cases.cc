@@ -19,7 +19,7 @@ std::vector<Size> sizes(bool large) {
   return all;
 }
 
-KERNEL_CASE(RmsNormForward) {
+TEST_P(KernelCases, RmsNormForward) {
   for (const auto& [rows, columns] : sizes(machine_->large()))
     for (const double epsilon : {1e-6, 0.5})
       expect_exact({in(rows, columns), in(1, columns), out(rows, columns), out(rows, 1, Kind::statistics)},
@@ -28,7 +28,7 @@ KERNEL_CASE(RmsNormForward) {
                    });
 }
 
-KERNEL_CASE(RmsNormBackward) {
+TEST_P(KernelCases, RmsNormBackward) {
   std::vector<Size> all = sizes(machine_->large());
   // Rows of all that shared memory has unasked, beside what the kernel declares; of all without that; of
   // more.
@@ -58,7 +58,7 @@ KERNEL_CASE(RmsNormBackward) {
   }
 }
 
-KERNEL_CASE(LayerNorm) {
+TEST_P(KernelCases, LayerNorm) {
   for (const auto& [rows, columns] : sizes(machine_->large()))
     for (const bool with_bias : {false, true}) {
       const auto forward =
@@ -81,14 +81,14 @@ KERNEL_CASE(LayerNorm) {
     }
 }
 
-KERNEL_CASE(AddBias) {
+TEST_P(KernelCases, AddBias) {
   for (const auto& [rows, columns] : sizes(machine_->large()))
     expect_exact({in(1, columns), in_out(rows, columns)}, [&](const On& on) {
       on.issue(kernel::AddBias{0.25, on.t[0], on.t[1]});
     });
 }
 
-KERNEL_CASE(Activations) {
+TEST_P(KernelCases, Activations) {
   for (const auto& [rows, columns] : sizes(machine_->large()))
     for (const auto function :
          {kernel::Pointwise::gelu, kernel::Pointwise::gelu_tanh, kernel::Pointwise::squared_relu}) {
@@ -106,7 +106,7 @@ KERNEL_CASE(Activations) {
     }
 }
 
-KERNEL_CASE(AddColumnSums) {
+TEST_P(KernelCases, AddColumnSums) {
   std::vector<Size> all = sizes(machine_->large());
   all.push_back({33000, 9});  // more rows than all shares have, were they of the least size
   for (const auto& [rows, columns] : all)
@@ -115,7 +115,7 @@ KERNEL_CASE(AddColumnSums) {
     });
 }
 
-KERNEL_CASE(SwiGlu) {
+TEST_P(KernelCases, SwiGlu) {
   for (const auto& [rows, columns] : sizes(machine_->large())) {
     Operand gate_up = in(rows, 2 * columns);
     if (rows > 1) {  // far out, where exp itself overflows
@@ -133,7 +133,7 @@ KERNEL_CASE(SwiGlu) {
 
 // Entries [first, first + entries) of a vocabulary of 40, of which some tokens are often, some never, and
 // some of other ranks.
-KERNEL_CASE(Embedding) {
+TEST_P(KernelCases, Embedding) {
   std::vector<Size> all{{1, 1}, {7, 5}, {700, 8}, {300, 33}, {9, 2056}, {0, 8}};
   if (machine_->large()) all.insert(all.end(), {{4096, 1024}, {70000, 8}});
   for (const auto& [rows, columns] : all)
@@ -152,7 +152,7 @@ KERNEL_CASE(Embedding) {
 }
 
 // Logits of one of several ranks: targets lie before, among and behind its entries.
-KERNEL_CASE(CrossEntropy) {
+TEST_P(KernelCases, CrossEntropy) {
   std::vector<Size> all{{1, 1}, {3, 7}, {5, 64}, {19, 33}, {40, 1084}, {2, 8200}, {0, 8}};
   if (machine_->large()) all.insert(all.end(), {{9001, 64}, {64, 152064}});
   for (const auto& [rows, columns] : all) {

@@ -15,7 +15,7 @@ std::vector<int64_t> counts(bool large) {
   return all;
 }
 
-KERNEL_CASE(WholeTensors) {
+TEST_P(KernelCases, WholeTensors) {
   for (const int64_t count : counts(machine_->large())) {
     expect_exact({out(count, 1), out(1, count, Kind::statistics), out(1, 1, Kind::total)}, [&](const On& on) {
       on.issue(kernel::Fill{on.t[0], -0.375});
@@ -31,7 +31,7 @@ KERNEL_CASE(WholeTensors) {
 }
 
 // From the first row on and from others, which with odd columns begin anywhere in a pack.
-KERNEL_CASE(RowsAreAdded) {
+TEST_P(KernelCases, RowsAreAdded) {
   for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 1}, {3, 8}, {5, 33}, {40, 1000}, {0, 8}})
     for (const int64_t first : {0, 1, 7})
       expect_exact({in(rows, columns), in_out(first + rows + 2, columns)}, [&](const On& on) {
@@ -42,7 +42,7 @@ KERNEL_CASE(RowsAreAdded) {
 }
 
 // Any columns of any matrix to any of another, whose others stay.
-KERNEL_CASE(ColumnsAreCopied) {
+TEST_P(KernelCases, ColumnsAreCopied) {
   struct Case {
     int64_t rows, from_columns, from, to_columns, to, count;
   };
@@ -57,7 +57,7 @@ KERNEL_CASE(ColumnsAreCopied) {
     });
 }
 
-KERNEL_CASE(WhatIsFiniteGoesOn) {
+TEST_P(KernelCases, WhatIsFiniteGoesOn) {
   const auto check = [](const On& on) {
     for (const Tensor& tensor : on.t) on.issue(kernel::CheckFinite{tensor, "it"});
   };
@@ -68,7 +68,7 @@ KERNEL_CASE(WhatIsFiniteGoesOn) {
   expect_exact({huge}, check);
 }
 
-KERNEL_CASE(WhatIsNotFiniteFailsTheRun) {
+TEST_P(KernelCases, WhatIsNotFiniteFailsTheRun) {
   for (const double value : {NAN, INFINITY, -INFINITY})
     for (const int64_t at : {int64_t{0}, int64_t{64}, int64_t{1000}}) {
       std::string reason;
@@ -85,7 +85,7 @@ KERNEL_CASE(WhatIsNotFiniteFailsTheRun) {
     }
 }
 
-KERNEL_CASE(Gemm) {
+TEST_P(KernelCases, Gemm) {
   std::vector<std::array<int64_t, 3>> all{{7, 5, 3},    {1, 1, 1}, {33, 130, 65}, {64, 1, 129},
                                           {16, 32, 24}, {3, 4, 0}, {0, 4, 3}};
   if (machine_->large()) all.insert(all.end(), {{1024, 1536, 512}, {513, 1025, 771}});
@@ -102,14 +102,14 @@ KERNEL_CASE(Gemm) {
           }
 }
 
-KERNEL_CASE(SumsOfSquaresAreAdded) {
+TEST_P(KernelCases, SumsOfSquaresAreAdded) {
   for (const int64_t count : counts(machine_->large()))
     expect_exact({in(count, 1), in_out(1, 1, Kind::total)}, [&](const On& on) {
       on.issue(kernel::AddSumOfSquares{0.25, on.t[0], on.t[1]});
     });
 }
 
-KERNEL_CASE(AdamW) {
+TEST_P(KernelCases, AdamW) {
   for (const int64_t count : counts(machine_->large()))
     for (const double max_norm : {0.0, 0.5, 1e9})  // no total; clipped; too small to be
       for (const int step : {1, 3}) {
