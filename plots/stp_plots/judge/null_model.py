@@ -147,7 +147,6 @@ class Pairs:
     far_constant: int = 0  # those that have the order of the calibrated rows
     near: int = 0  # the other predicted ones
     near_right: int = 0
-    ties: int = 0  # near ones that the paper has equal
     far_null: dict = field(default_factory=dict)  # by null model, those that it has in the paper's order
     near_null: dict = field(default_factory=dict)
 
@@ -175,7 +174,7 @@ def pairs(experiment):
         if pair["apart"]:
             count.far, count.far_right, count.far_constant = count.far + 1, count.far_right + right, count.far_constant + same
         else:
-            count.near, count.near_right, count.ties = count.near + 1, count.near_right + right, count.ties + (difference == 0)
+            count.near, count.near_right = count.near + 1, count.near_right + right
         nulls = count.far_null if pair["apart"] else count.near_null
         for kind in nulls:
             nulls[kind] += difference * (one[kind] - two[kind]) > 0

@@ -1,6 +1,6 @@
 """How often the configuration that is fastest here was the fastest measured, among rows of one model on as many GPUs."""
 
-from stp_plots.words import Table, number
+from stp_plots.words import number
 
 MEASURED = ("llm-a800", "mllm-a800", "cp-dp", "llm-h20", "long-context", "korthikanti", "vtrain", "twist")  # no row twice
 NEAR = 0.03  # of the measured best
@@ -28,16 +28,9 @@ def _hits(rows, key):
     return [sum(share >= least for share in chosen) / len(chosen) for least in (1, 1 - NEAR)]
 
 
-def table(experiments):
-    rows, totals = [], [0] * 6
-    for experiment in experiments:
-        if experiment.id not in MEASURED:
-            continue
-        groups = _groups(experiment)
-        counts = [len(groups), *(sum(_hits(group, key)[i] for group in groups) for key in ("ours", "null") for i in (0, 1)),
-                  sum(max(group, key=lambda row: row["ours"])["refused"] for group in groups)]  # fmt: skip
-        totals = [a + b for a, b in zip(totals, counts)]
-        if groups:
-            rows.append([experiment.id, *(f"{count:.0f}" if count == round(count) else f"{count:.1f}" for count in counts)])
-    rows.append(["all", *(f"{count:.0f}" if count == round(count) else f"{count:.1f}" for count in totals)])
-    return Table(["experiment", "groups", "best", "within 3 %", "null: best", "null: within 3 %", "said not to fit"], rows)
+def totals(experiments):
+    """In words: groups; of these, ours measured as the best, and near it; the null model's likewise; and ours said not to fit."""
+    groups = [group for experiment in experiments if experiment.id in MEASURED for group in _groups(experiment)]
+    counts = [len(groups), *(sum(_hits(group, key)[i] for group in groups) for key in ("ours", "null") for i in (0, 1)),
+              sum(max(group, key=lambda row: row["ours"])["refused"] for group in groups)]  # fmt: skip
+    return [f"{count:.0f}" if count == round(count) else f"{count:.1f}" for count in counts]
