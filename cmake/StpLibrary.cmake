@@ -57,12 +57,7 @@ endfunction()
 if(STP_BUILD_TESTS)
   add_library(stp_tests INTERFACE)
   target_compile_options(stp_tests INTERFACE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-Og>)
-  if(STP_SANITIZE STREQUAL "address" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # The tests' own accesses are checked by calls, and their own stack frames not: they would take half as long again to
-    # compile.
-    target_compile_options(stp_tests INTERFACE
-      $<$<COMPILE_LANGUAGE:CXX>:--param=asan-instrumentation-with-call-threshold=0;--param=asan-stack=0>)
-  endif()
+  target_compile_options(stp_tests INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${STP_TEST_CHECKS}>")
   target_link_libraries(stp_tests INTERFACE stp_options stp_warnings GTest::gmock nlohmann_json::nlohmann_json)
   add_library(stp_test_headers OBJECT ${CMAKE_CURRENT_LIST_DIR}/test_headers.cc)
   target_link_libraries(stp_test_headers PRIVATE stp_tests)
