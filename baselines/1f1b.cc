@@ -3,20 +3,18 @@
 #include "baselines/1f1b.h"
 
 namespace stp {
-namespace {
 
-Schedule make_1f1b(const GeneratorRequest& request) {
-  const int p = request.pp, m = request.microbatches;
-  return by_rank("1f1b", Placement::loop(p, 1), m,
-                 [=](int r) { return one_forward_one_backward(m, std::min(p - 1 - r, m)); });
-}
-
-}  // namespace
-
-extern const Generator schedule_1f1b = {.name = "1f1b",
-                                        .summary = "one forward, one backward (Megatron-LM)",
-                                        .chunks = 1,
-                                        .make = make_1f1b,
-                                        .built_into = {"megatron", "pytorch"}};
+extern const Generator schedule_1f1b = {
+    .name = "1f1b",
+    .summary = "one forward, one backward (Megatron-LM)",
+    .chunks = 1,
+    .make =
+        [](const GeneratorRequest& request) {
+          return by_rank("1f1b", Placement::loop(request.pp, 1), request.microbatches,
+                         [p = request.pp, m = request.microbatches](int r) {
+                           return one_forward_one_backward(m, std::min(p - 1 - r, m));
+                         });
+        },
+    .built_into = {"megatron", "pytorch"}};
 
 }  // namespace stp

@@ -66,32 +66,29 @@ std::string test_name(const testing::TestParamInfo<const char*>& test) {
 
 using ExactGolden = OfGenerators;
 
+// For the costs and the limit of the file, if it has any.
 TEST_P(ExactGolden, OrdersAreEqualBlockByBlock) {
-  for (const Golden& golden : golden_orders(GetParam() + std::string("_"))) {
-    SCOPED_TRACE(golden.file);
-    const Schedule schedule = make(GetParam(), golden);
-    EXPECT_EQ(schedule.placement.name(), golden.schedule.placement.name());
-    EXPECT_EQ(schedule.ranks, golden.schedule.ranks);
+  for (const std::string end : {"_", "-limit"}) {
+    for (const Golden& golden : golden_orders(GetParam() + end)) {
+      SCOPED_TRACE(golden.file);
+      const json& made_for = golden.data["generated_for"];
+      const int limit = end == "_" ? 0 : std::stoi(golden.file.substr(golden.file.find("limit") + 5));
+      const Schedule schedule =
+          make(GetParam(), golden, made_for.contains("I") ? costs_of(made_for) : PassCosts{}, limit);
+      EXPECT_EQ(schedule.placement.name(), golden.schedule.placement.name());
+      EXPECT_EQ(schedule.ranks, golden.schedule.ranks);
+      if (limit > 0) {
+        EXPECT_THAT(peak_activations(schedule), testing::Each(testing::Le(limit)));
+      }
+    }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Orders, ExactGolden,
                          testing::Values("stp", "1f1b", "1f1b-i", "1f1b-v", "zb-h1", "dualpipe", "dualpipev",
-                                         "gis", "gis-h", "uniform", "vocab-1", "vocab-2", "interlaced"),
+                                         "gis", "gis-h", "uniform", "vocab-1", "vocab-2", "interlaced",
+                                         "zb-auto", "zb-1p", "zb-2p", "v-search"),
                          test_name);
-
-// For the costs and the limit of the file.
-TEST(ZbAutoGolden, OrdersAreEqualBlockByBlock) {
-  for (const std::string name : {"zb-auto", "zb-1p", "zb-2p"}) {
-    for (const Golden& golden : golden_orders(name)) {
-      SCOPED_TRACE(golden.file);
-      const size_t limit = golden.file.find("limit");
-      const int memory_limit = limit == std::string::npos ? 0 : std::stoi(golden.file.substr(limit + 5));
-      const Schedule schedule = make(name, golden, costs_of(golden.data["generated_for"]), memory_limit);
-      EXPECT_EQ(schedule.ranks, golden.schedule.ranks);
-    }
-  }
-}
 
 // Under entry `entry` of the file's makespans, by both rules.
 void expect_no_slower(const Schedule& schedule, const Golden& golden, size_t entry) {
@@ -122,22 +119,6 @@ TEST_P(NoWorse, MakespansAndPeaksAreAtMostTheGoldenOnes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Orders, NoWorse, testing::Values("v-half", "v-min", "zb-1p", "zb-2p"), test_name);
-
-// For the costs that the authors made their order for, within their limit.
-TEST(VSearchGolden, OrdersAreEqualBlockByBlock) {
-  const std::string prefix = "v-search-limit";
-  for (const Golden& golden : golden_orders(prefix)) {
-    SCOPED_TRACE(golden.file);
-    const int limit = std::stoi(golden.file.substr(prefix.size()));
-    const Schedule schedule =
-        make_schedule(find_generator("v-search"), {.pp = golden.schedule.pp(),
-                                                   .microbatches = golden.schedule.microbatches,
-                                                   .costs = costs_of(golden.data["generated_for"]),
-                                                   .memory_limit = limit});
-    EXPECT_EQ(schedule.ranks, golden.schedule.ranks);
-    EXPECT_THAT(peak_activations(schedule), testing::Each(testing::Le(limit)));
-  }
-}
 
 // For equal costs, for unequal ones, and for those that the authors made their order for. What each
 // rank holds is compared at the costs that theirs was made for: at others it is slower, and ranks of ours but

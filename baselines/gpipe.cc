@@ -4,20 +4,17 @@
 #include "baselines/1f1b.h"
 
 namespace stp {
-namespace {
 
-Schedule make_gpipe(const GeneratorRequest& request) {
-  const int m = request.microbatches;
-  return by_rank("gpipe", Placement::loop(request.pp, 1), m,
-                 [=](int /*rank*/) { return one_forward_one_backward(m, m); });
-}
-
-}  // namespace
-
-extern const Generator schedule_gpipe = {.name = "gpipe",
-                                         .summary = "all forwards, then all backwards (GPipe, 2019)",
-                                         .chunks = 1,
-                                         .make = make_gpipe,
-                                         .built_into = {"pytorch"}};
+extern const Generator schedule_gpipe = {
+    .name = "gpipe",
+    .summary = "all forwards, then all backwards (GPipe, 2019)",
+    .chunks = 1,
+    .make =
+        [](const GeneratorRequest& request) {
+          const int m = request.microbatches;
+          return by_rank("gpipe", Placement::loop(request.pp, 1), m,
+                         [=](int /*rank*/) { return one_forward_one_backward(m, m); });
+        },
+    .built_into = {"pytorch"}};
 
 }  // namespace stp

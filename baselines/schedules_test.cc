@@ -304,7 +304,7 @@ TEST(CostsOfZb, OfTimeAndOfMemoryAreRefusedWhereTheyCannotBeMet) {
 // For equal costs. The search looks at the longest span of a rank alone.
 TEST(VSearch, IsNoSlowerThanThePointsOfItsFamilyWithTheirMemory) {
   for (const char* name : {"v-half", "v-min", "zb-v"})
-    for (int p = 1; p <= 8; ++p)
+    for (int p = 1; p <= kMostRanks / 2; ++p)
       for (const int m : {1, p, 2 * p, 3 * p}) {
         const Schedule point = make(name, p, m);
         const Schedule found = make("v-search", p, m, 0, kEqual, most(peak_activations(point)));
@@ -318,7 +318,7 @@ TEST(VSearch, IsNoSlowerThanThePointsOfItsFamilyWithTheirMemory) {
 TEST(VSearch, AtAnyCostsAndLimitIsValidOrNamesTheLimitFromWhichOnItIs) {
   std::mt19937 random{3};
   std::uniform_real_distribution<double> cost(0, 2);
-  for (int i = 0; i < 60; ++i) {
+  for (int i = 0; i < (kStride > 1 ? 20 : 60); ++i) {
     const int p = 1 + static_cast<int>(random() % 7), m = 1 + static_cast<int>(random() % 20);
     const PassCosts costs{cost(random), cost(random), cost(random), cost(random)};
     int limit = static_cast<int>(random() % (2 * p + 2));

@@ -21,7 +21,9 @@ using Counts = std::array<int, kIdle>;  // a number for each kind of cell
 constexpr bool is_weight(uint8_t cell) { return cell == kW1 || cell == kW0; }
 constexpr int memory_of(uint8_t cell) { return cell <= kF1 ? 1 : is_weight(cell) ? -1 : 0; }
 
-inline int peak_of(const Row& row) {
+// Of a row of cells or of steps.
+template <typename Cell>
+int peak_of(const std::vector<Cell>& row) {
   int alive = 0, peak = 0;
   for (const uint8_t cell : row) peak = std::max(peak, alive += memory_of(cell));
   return peak;

@@ -4,23 +4,18 @@
 #include "baselines/v_pattern.h"
 
 namespace stp {
-namespace {
-
-Schedule make_v_half(const GeneratorRequest& request) {
-  const int p = request.pp;
-  const int gap = p % 2 == 0 ? 3 : 0;  // without it two steps would share a slot
-  v_pattern::Pattern pattern;
-  for (int r = 0; r < p; ++r)
-    pattern.push_back({2 * r, 3 * p - 2 - r, 3 * p - 1 + gap + 2 * r, 6 * p - 2 + gap - r});
-  return v_pattern::make("v-half", pattern, request.microbatches);
-}
-
-}  // namespace
 
 extern const Generator schedule_v_half = {
     .name = "v-half",
     .summary = "half of 1F1B's memory, V placement (Controllable Memory, 2024)",
     .chunks = 2,
-    .make = make_v_half};
+    .make = [](const GeneratorRequest& request) {
+      const int p = request.pp;
+      const int gap = p % 2 == 0 ? 3 : 0;  // without it two steps would share a slot
+      v_pattern::Pattern pattern;
+      for (int r = 0; r < p; ++r)
+        pattern.push_back({2 * r, 3 * p - 2 - r, 3 * p - 1 + gap + 2 * r, 6 * p - 2 + gap - r});
+      return v_pattern::make("v-half", pattern, request.microbatches);
+    }};
 
 }  // namespace stp

@@ -4,22 +4,17 @@
 #include "baselines/v_pattern.h"
 
 namespace stp {
-namespace {
-
-Schedule make_v_min(const GeneratorRequest& request) {
-  const int p = request.pp;
-  const int gap = p % 3 == 0 ? 2 : 0;  // without it two steps would share a slot
-  v_pattern::Pattern pattern;
-  for (int r = 0; r < p; ++r) pattern.push_back({r, 2 * p - 1 - r, 2 * p + gap + r, 4 * p - 1 + gap - r});
-  return v_pattern::make("v-min", pattern, request.microbatches);
-}
-
-}  // namespace
 
 extern const Generator schedule_v_min = {
     .name = "v-min",
     .summary = "a third of 1F1B's memory, V placement (Controllable Memory, 2024)",
     .chunks = 2,
-    .make = make_v_min};
+    .make = [](const GeneratorRequest& request) {
+      const int p = request.pp;
+      const int gap = p % 3 == 0 ? 2 : 0;  // without it two steps would share a slot
+      v_pattern::Pattern pattern;
+      for (int r = 0; r < p; ++r) pattern.push_back({r, 2 * p - 1 - r, 2 * p + gap + r, 4 * p - 1 + gap - r});
+      return v_pattern::make("v-min", pattern, request.microbatches);
+    }};
 
 }  // namespace stp

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "baselines/v_grid.h"
 #include "stp/base/error.h"
 #include "stp/schedule/generator.h"
 #include "stp/schedule/list_scheduler.h"
@@ -294,13 +295,6 @@ class WeightPlacer {
   StepOrder placed_;
 };
 
-// The most activations that a rank holds.
-int peak_of(const std::vector<Step>& steps) {
-  int alive = 0, peak = 0;
-  for (const Step step : steps) peak = std::max(peak, alive += is_forward(step) ? 1 : step == kW ? -1 : 0);
-  return peak;
-}
-
 struct Plan {
   StepOrder order;
   double bubble = kNever;       // makespan without the work
@@ -371,7 +365,7 @@ class Search {
     int tries = 10 * kSmall / (problem_.p * problem_.m);
     for (int r = 0; r < problem_.p && tries > 0; --tries) {
       BaseOrder base(plan.for_near ? near_ : problem_, *plan.base);
-      for (int rank = 0; rank < problem_.p; ++rank) base.capacity[rank] = peak_of(plan.order[rank]);
+      for (int rank = 0; rank < problem_.p; ++rank) base.capacity[rank] = v_grid::peak_of(plan.order[rank]);
       const int fewer = --base.capacity[r];
       placer_.begin(base);
       placer_.place(plan.limits, kNever);
@@ -379,7 +373,7 @@ class Search {
       next.order = placer_.placed();
       next.bubble = bubble_of(problem_, next.order);
       next.near_bubble = bubble_of(near_, next.order);
-      if (peak_of(next.order[r]) <= fewer && next.bubble <= plan.bubble + problem_.epsilon() &&
+      if (v_grid::peak_of(next.order[r]) <= fewer && next.bubble <= plan.bubble + problem_.epsilon() &&
           next.near_bubble <= plan.near_bubble + problem_.epsilon())
         plan = std::move(next);
       else

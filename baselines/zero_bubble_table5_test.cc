@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "baselines/registry.h"
+#include "support/effort.h"
 #include "support/order_times.h"
 
 namespace stp {
@@ -95,7 +96,7 @@ TEST(ZeroBubbleTable5, TheOtherColumnsAreClosedFormsBelowWhatOrdersTake) {
 
 // For many sizes, limits and costs.
 TEST(ZbAuto, LimitsCountUntilWOrOnRequestUntilI) {
-  for (int p = 1; p <= 16; ++p)
+  for (int p = 1; p <= kMostRanks; ++p)
     for (const int m : {1, 2, p, 2 * p + 1, 5 * p})
       for (const int limit : {1, 2, p, 2 * p, 3 * p})
         for (const PassCosts& costs :

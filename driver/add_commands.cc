@@ -15,8 +15,7 @@ namespace {
 
 std::vector<std::string> names_of_commands(const CLI::App& app) {
   std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
-    names.push_back(command->get_name());
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
   return names;
 }
 
@@ -150,12 +149,12 @@ void add_devices(CLI::App* command, RunOptions& options) {
   command->add_flag("--graphs", options.devices.graphs,
                     "Replay the kernels of repeated ops as CUDA graphs (cuda only)");
   command
-      ->add_option("--gemm-multiprocessors", options.devices.gemm_multiprocessors,
+      ->add_option("--gemm-multiprocessors", options.devices.gemm.multiprocessors,
                    "Choose GEMM kernels for this many of the GPU's multiprocessors; the others are left to "
                    "communication (cuda only)")
       ->check(CLI::Range(1, 1 << 16));
   command->add_option(
-      "--gemm-winners", options.devices.gemm_winners,
+      "--gemm-winners", options.devices.gemm.winners,
       "Keep the fastest of cuBLASLt's first kernels for each GEMM in this file, and take what it "
       "has: without it each run takes the library's first (cuda only)");
   command

@@ -54,22 +54,18 @@ json reproduce_scenario(const Scenario& scenario, const fs::path& folder, const 
   OptionColumns options = columns_of_comparison();
   simulate_rows(
       scenario,
-      [&](const SimulatedRun& run, const Experiment& experiment, const ScheduleChoice& choice) {
-        rows.push_back(to_json(run.result));
+      [&](const std::optional<SimulatedRun>& run, const Experiment& experiment,
+          const ScheduleChoice& choice) {
+        rows.push_back(run ? to_json(run->result) : kept.find(experiment, choice));
         options.add(experiment, choice);
         if (scenario.timeline)
           write_trace(
-              unused_path(folder, "timeline-" + scenario.name + "-" + file_word(rows.back()), ".json"), run);
-        else
+              unused_path(folder, "timeline-" + scenario.name + "-" + file_word(rows.back()), ".json"), *run);
+        else if (run)
           kept.keep(experiment, choice, {}, rows.back());
       },
-      [&](const Experiment& experiment, const ScheduleChoice& choice) -> std::function<void()> {
-        json row = scenario.timeline ? json() : kept.find(experiment, choice);
-        if (row.is_null()) return {};
-        return [&, row = std::move(row)] {
-          rows.push_back(row);
-          options.add(experiment, choice);
-        };
+      [&](const Experiment& experiment, const ScheduleChoice& choice) {
+        return !scenario.timeline && !kept.find(experiment, choice).is_null();
       });
   attach_published(rows, data_path("results/published"), scenario.comparison);
   attach_gains(rows, scenario.comparison);

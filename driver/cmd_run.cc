@@ -64,7 +64,7 @@ void check_devices(const DeviceOptions& devices, const Processes& processes) {
   const std::string& backend = devices.backend;
   const BuiltIn& kind = built_in(backend);
   kind.check(processes.index_on_node());
-  const int chosen = devices.gemm_multiprocessors;
+  const int chosen = devices.gemm.multiprocessors;
   if (!devices.nccl.empty() && processes.count() == 1)
     refuse("--nccl", "no launcher started several processes, so nothing goes over NCCL");
   if (devices.fault && kind.ranks > 0) refuse("--inject", backend + " cannot be made to fail");
@@ -78,7 +78,7 @@ void check_devices(const DeviceOptions& devices, const Processes& processes) {
     refuse("--gemm-multiprocessors",
            "is " + std::to_string(chosen) + ", but the GPU has " + kind.facts()->at("multiprocessors").dump(),
            "use fewer, or leave it out for all");
-  if (!devices.gemm_winners.empty() && !kind.facts())
+  if (!devices.gemm.winners.empty() && !kind.facts())
     refuse("--gemm-winners", backend + " has one kernel for all GEMMs");
   if (devices.hold_compute_us > 0 && !kind.facts())
     refuse("--hold-compute", backend + " has no kernels to delay");

@@ -98,7 +98,7 @@ std::string shortfall_text(const Row& row, const std::string& start, const std::
   }
   for (const Remedy& remedy : possible)
     table.add({remedy.change, fixed(remedy.saved_gb, 1), percent(remedy.faster), remedy.fits ? "yes" : "no"});
-  return wrapped(said, Screen::of_output().width) + "\n" + (possible.empty() ? "" : table.text());
+  return wrapped(said) + "\n" + (possible.empty() ? "" : table.text());
 }
 
 // The rows of a scenario: for the record and for the table.
@@ -164,8 +164,7 @@ std::string SimulatedRows::of_memory(const std::string& file) const {
   const std::string said = std::string("The fastest that ") +
                            (fitting.fits == Fit::maybe ? "may fit: " : "fits: ") + heading(to_json(fitting)) +
                            ", " + fixed(*fitting.tokens_per_s_per_gpu(), 0) + " tokens/s/GPU.";
-  return maybe_ + wrapped(said, Screen::of_output().width) + "\n" +
-         shortfall_text(*fastest_, "The fastest does not fit: ", file);
+  return maybe_ + wrapped(said) + "\n" + shortfall_text(*fastest_, "The fastest does not fit: ", file);
 }
 
 constexpr double kNextToNothing = 0.1;  // of the peak of activations
@@ -232,7 +231,7 @@ void simulate_command(const SimulateOptions& options, const Arguments& argv) {
   bool whole = true;
   note_interrupts();
   try {
-    simulate_rows(scenario, [&](const auto&... row) { rows.add(row...); });
+    simulate_rows(scenario, [&](const auto& run, const auto&... row) { rows.add(*run, row...); });
   } catch (const Interrupted&) {
     if (rows.record().empty()) throw;
     whole = false;

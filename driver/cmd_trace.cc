@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "commands.h"
 #include "interrupt.h"
@@ -46,8 +47,9 @@ void trace_command(const TraceOptions& options) {
     for (const std::string& trace : traces)
       if (fs::exists(trace + kShort)) fs::rename(trace + kShort, trace);
   };
+  std::string missing;  // why there are no timelines
   try {
-    ProgressBar progress("simulating " + scenario.name, choices.size());
+    std::optional<ProgressBar> progress(std::in_place, "simulating " + scenario.name, choices.size());
     for (const ScheduleChoice& choice : choices) {
       check_interrupted();
       const SimulatedRun run = run_simulated(choice, experiment, scenario.file);
@@ -59,14 +61,9 @@ void trace_command(const TraceOptions& options) {
                    std::to_string(run.program.schedule.microbatches) + ", " + std::to_string(ends) +
                    " each; --all-microbatches writes all.\n";
       }
-      progress.step();
+      progress->step();
     }
-  } catch (const Interrupted&) {
-    shorten();
-    folder.publish_interrupted();
-  }
-  std::string missing;  // why there are no timelines
-  try {
+    progress.reset();
     missing = failure_of_python("plots/timelines.py", traces);
   } catch (const Interrupted&) {
     shorten();

@@ -221,9 +221,8 @@ std::string tune_text(const TuneSpace& space, const TuneResult& result, const Er
                percent(outcome.step_s / outcome.lower_bound_s - 1),
                &one == &first ? "" : beside(one, first)});
   }
-  const size_t width = Screen::of_output().width;
-  return table.text() + wrapped(why_first(result, band), width) + "\n" +
-         wrapped(left_out(result.counts), width) + wrapped(of_memory(space), width) + "\n";
+  return table.text() +
+         wrapped(why_first(result, band) + "\n" + left_out(result.counts) + of_memory(space) + "\n");
 }
 
 // results/schema/tune.schema.json.
@@ -305,11 +304,6 @@ InputError nothing_fits(const TuneSpace& space, const TuneResult& result) {
 
 constexpr const char* kFinished = "finished.json";  // of an interrupted search
 
-// What the finished configurations depend on.
-json question_of(const TuneSpace& space) {
-  return {{"revision", STP_VERSION " " STP_GIT_REVISION}, {"of", space.shared()}};
-}
-
 // What a search has finished, in a folder that an interrupted or killed one leaves behind.
 class Kept {
  public:
@@ -362,7 +356,8 @@ void tune_command(const TuneOptions& options, const Arguments& argv) {
   const ErrorBand band = options.band >= 0 ? ErrorBand{options.band / 100, "The band is that of --band"}
                                            : error_band(profile.name);
   OutputFolder folder(options.out.empty() ? new_run_folder("tune-") : fs::path(options.out));
-  Kept kept(folder.target().string() + "-interrupted", question_of(space));
+  Kept kept(folder.target().string() + "-interrupted",
+            {{"revision", STP_VERSION " " STP_GIT_REVISION}, {"of", space.shared()}});
   std::optional<TuneResult> result;
   try {
     result = tune(space, band.share, options.exhaustive, kept.finished, [&] { kept.write_sometimes(); });
@@ -380,7 +375,7 @@ void tune_command(const TuneOptions& options, const Arguments& argv) {
   const std::string files = folder.target().string() +
                             " has tune.json, its plot, and the first choice as scenario, timeline and, "
                             "where PyTorch's CSV can hold it, order.\n";
-  std::printf("%s", wrapped(files, Screen::of_output().width).c_str());
+  std::printf("%s", wrapped(files).c_str());
   if (!missing.empty()) std::fprintf(stderr, "stp: no plot was drawn: %s\n", missing.c_str());
 }
 

@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <optional>
 
 #include "commands.h"
 #include "progress.h"
@@ -12,33 +13,17 @@
 
 namespace stp {
 
-namespace {
-
-// A valid schedule, and the printed facts about it.
-struct Checked {
-  std::vector<int> held, freed;  // peaks of activations by rank
-  Program program;
-  Timeline timeline;
-  int receives_ahead;
-};
-
-Checked check(const std::string& file) {
-  ProgressBar progress("checking " + file, 3);
-  Schedule schedule = read_schedule_file(file);
-  progress.step();
-  std::vector<int> held = peak_activations(schedule), freed = peak_activations(schedule, true);
-  const std::vector<int> layers(schedule.placement.stages(), 1);
-  Program program = lower(std::move(schedule), layers, {});
-  Timeline timeline = simulate(program, op_seconds(program, reference_costs(true)));
-  progress.step();
-  const int receives_ahead = issue_order(program).receives_ahead;
-  return {std::move(held), std::move(freed), std::move(program), std::move(timeline), receives_ahead};
-}
-
-}  // namespace
-
 void validate_command(const std::string& file) {
-  const auto [held, freed, program, timeline, receives_ahead] = check(file);
+  std::optional<ProgressBar> progress(std::in_place, "checking " + file, 3);
+  Schedule schedule = read_schedule_file(file);
+  progress->step();
+  const std::vector<int> held = peak_activations(schedule), freed = peak_activations(schedule, true);
+  const std::vector<int> layers(schedule.placement.stages(), 1);
+  const Program program = lower(std::move(schedule), layers, {});
+  const Timeline timeline = simulate(program, op_seconds(program, reference_costs(true)));
+  progress->step();
+  const int receives_ahead = issue_order(program).receives_ahead;
+  progress.reset();
   std::printf("%s: valid: %s, p %d, v %d, m %d, placement %s\n", file.c_str(), program.schedule.name.c_str(),
               program.schedule.pp(), program.schedule.chunks(), program.schedule.all_microbatches(),
               program.schedule.placement.name().c_str());

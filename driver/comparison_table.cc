@@ -196,10 +196,8 @@ OptionColumns columns_of_comparison() {
 std::string gap_note(std::optional<double> widest) {
   if (!widest) return "";
   return wrapped(
-             "gap: on its placement and split of layers, no schedule can gain more than this over a row, " +
-                 share_text(widest) + " at most",
-             Screen::of_output().width) +
-         "\n";
+      "gap: on its placement and split of layers, no schedule can gain more than this over a row, " +
+      share_text(widest) + " at most\n");
 }
 
 std::string comparison_table(const json& rows, const OptionColumns& options, size_t most) {

@@ -40,14 +40,8 @@ double peak_of(const Job& job, const Program& program, const Experiment& experim
 
 }  // namespace
 
-Job job_of(const Experiment& experiment, const Program& program) {
-  Job job = job_of(experiment);
-  job.shape.shares_vocabulary = program.vocabulary != Vocabulary::whole;
-  return job;
-}
-
 Fits fits_into_memory(const Experiment& experiment, const Placement& placement, const Program& order) {
-  return [&experiment, &placement, &order, job = job_of(experiment, order)](
+  return [&experiment, &placement, &order, job = job_of(experiment, order.vocabulary)](
              int rank, const std::vector<int>& of_chunks) {
     std::vector<int> layers(placement.stages(), 0);
     for (int chunk = 0; chunk < placement.chunks(); ++chunk)
@@ -61,7 +55,7 @@ Fits fits_into_memory(const Experiment& experiment, const Placement& placement, 
 }
 
 std::vector<RankResult::Memory> memory_by_rank(const Experiment& experiment, const Program& program) {
-  const Job job = job_of(experiment, program);
+  const Job job = job_of(experiment, program.vocabulary);
   const Placement& placement = program.schedule.placement;
   const std::vector<ActivationBytes> by_stage =
       activation_bytes(job, program.layers_per_stage, placement.pipelines());
@@ -78,7 +72,7 @@ std::vector<RankResult::Memory> memory_by_rank(const Experiment& experiment, con
 }
 
 double peak_bytes(const Program& program, const Experiment& experiment) {
-  return experiment.hardware ? peak_of(job_of(experiment, program), program, experiment) : 0;
+  return experiment.hardware ? peak_of(job_of(experiment, program.vocabulary), program, experiment) : 0;
 }
 
 Fit fit_of(const HardwareProfile& profile, double margin_gb) {
@@ -88,7 +82,7 @@ Fit fit_of(const HardwareProfile& profile, double margin_gb) {
 }
 
 double peak_gb_without_recompute(const Program& program, const Experiment& experiment) {
-  Job job = job_of(experiment, program);
+  Job job = job_of(experiment, program.vocabulary);
   job.shape.strategy.recompute = {};
   return peak_of(job, program, experiment) / 1e9;
 }

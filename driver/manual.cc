@@ -16,14 +16,10 @@ std::string listed_kind(const CLI::Option& option) {
   return found == kinds.end() ? "" : found->second;
 }
 
-std::vector<const CLI::App*> commands_of(const CLI::App& app) {
-  return app.get_subcommands([](const CLI::App*) { return true; });
-}
-
 // The commands with options, such as "model import".
 std::vector<std::pair<std::string, const CLI::App*>> leaves_of(const CLI::App& app) {
   std::vector<std::pair<std::string, const CLI::App*>> leaves;
-  for (const CLI::App* command : commands_of(app)) {
+  for (const CLI::App* command : app.get_subcommands({})) {
     const auto below = leaves_of(*command);
     if (below.empty()) leaves.emplace_back(command->get_name(), command);
     for (const auto& [name, leaf] : below) leaves.emplace_back(command->get_name() + " " + name, leaf);
@@ -33,14 +29,15 @@ std::vector<std::pair<std::string, const CLI::App*>> leaves_of(const CLI::App& a
 
 std::vector<const CLI::Option*> options_of(const CLI::App& command) {
   auto options = command.get_options([](const CLI::Option* option) { return !option->get_positional(); });
-  for (const CLI::App* part : commands_of(command))
+  for (const CLI::App* part : command.get_subcommands({}))
     for (const CLI::Option* option : options_of(*part)) options.push_back(option);
   return options;
 }
 
 std::string command_names(const CLI::App& app) {
   std::string names;
-  for (const CLI::App* command : commands_of(app)) names += (names.empty() ? "" : " ") + command->get_name();
+  for (const CLI::App* command : app.get_subcommands({}))
+    names += (names.empty() ? "" : " ") + command->get_name();
   return names;
 }
 
@@ -71,7 +68,7 @@ std::string roff(const std::string& text) {
 
 std::string bash_completion(const CLI::App& app) {
   std::ostringstream commands, values;
-  for (const CLI::App* command : commands_of(app)) {
+  for (const CLI::App* command : app.get_subcommands({})) {
     commands << "    " << command->get_name() << ") kind=" << positional_kind(*command) << " options='";
     for (const CLI::Option* option : options_of(*command))
       for (const std::string& name : option->get_lnames()) {
@@ -106,7 +103,7 @@ std::string bash_completion(const CLI::App& app) {
 
 std::string fish_completion(const CLI::App& app) {
   std::string text = "# stp: completion for fish\n";
-  for (const CLI::App* command : commands_of(app)) {
+  for (const CLI::App* command : app.get_subcommands({})) {
     const std::string& name = command->get_name();
     text += "complete -c stp -n __fish_use_subcommand -f -a " + name + " -d " +
             quoted(command->get_description()) + "\n";
@@ -130,12 +127,12 @@ class WrappedHelp : public CLI::Formatter {
     std::ostringstream text;
     const std::string name = make_option_name(option, is_positional) + make_option_opts(option);
     // format_help() indents the first line alone.
-    const std::string lines = wrapped("  " + name, Screen::of_output().width).substr(2);
+    const std::string lines = wrapped("  " + name).substr(2);
     CLI::detail::format_help(text, lines, beside(make_option_desc(option)), get_column_width());
     return text.str();
   }
   std::string make_footer(const CLI::App* command) const override {
-    return wrapped(CLI::Formatter::make_footer(command), Screen::of_output().width);
+    return wrapped(CLI::Formatter::make_footer(command));
   }
   std::string make_subcommand(const CLI::App* command) const override {
     std::ostringstream text;

@@ -27,9 +27,6 @@ class OptionColumns {
                             size_t at) const;
 
  private:
-  void insert(const std::string& field, std::vector<std::string>& head,
-              std::vector<std::vector<std::string>>& rows, size_t at) const;
-
   std::set<std::string> shown_;
   std::vector<std::map<std::string, std::string>> options_;  // by row; of fields that it has
 };

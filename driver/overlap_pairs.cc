@@ -1,6 +1,5 @@
 #include "overlap_pairs.h"
 
-#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -151,19 +150,10 @@ json simulate_pairs(const PairsScenario& scenario) {
 }
 
 json summarise_pairs(const PairsScenario& scenario, const json& record) {
-  double sum = 0, worst = 0;
-  int judged = 0;
-  std::string worst_pair;
-  for (const json& row : record.at("pairs")) {
-    if (row.at("from_published_times").is_null()) continue;
-    const double error = std::abs(row.at("from_published_times").at("together_error").get<double>());
-    sum += error;
-    ++judged;
-    if (error >= worst) {
-      worst = error;
-      worst_pair = row.at("name");
-    }
-  }
+  Errors together;
+  for (const json& row : record.at("pairs"))
+    if (const json& of_times = row.at("from_published_times"); !of_times.is_null())
+      together.add(of_times.at("together_error"), row.at("name"));
   // An empty comparison line, then the fields of pairs.
   json line = summarise(
       scenario.name,
@@ -171,12 +161,13 @@ json summarise_pairs(const PairsScenario& scenario, const json& record) {
       std::nullopt);
   const bool fitted = !scenario.calibrated.empty();
   line["rows"] = scenario.pairs.size();
-  line["calibration_rows"] = fitted ? judged : 0;
+  line["calibration_rows"] = fitted ? together.count : 0;
   json& errors = fitted ? line["calibrated"] : line;
   line["overlap_error_mean"] = line["overlap_error_worst"] = nullptr;
-  if (judged == 0) return line;
-  errors["overlap_error_mean"] = sum / judged;
-  errors["overlap_error_worst"] = {{"error", worst}, {"row", worst_pair}};
+  if (together.count == 0) return line;
+  errors["overlap_error_mean"] = together.mean();
+  errors["overlap_error_worst"] = together.worst_json();
+  const double worst = together.worst;
   const bool met = worst <= kOverlapTolerance;
   line["marks"] = json::array(
       {{{"mark", "overlap_error_worst"}, {"value", worst}, {"tolerance", kOverlapTolerance}, {"met", met}}});

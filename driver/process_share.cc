@@ -18,44 +18,15 @@ struct nlohmann::adl_serializer<std::optional<T>> {
 
 namespace stp {
 
+static void to_json(nlohmann::json& value, const OpTime& time) { value = {time.start, time.end}; }
+static void from_json(const nlohmann::json& value, OpTime& time) { time = {value.at(0), value.at(1)}; }
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankUse, world_rank, peak_bytes, peak_total, scratch_bytes,
                                    share_in_graphs)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ProcessShare, losses, step_times_s, times, known, step_s, uses)
 
 namespace {
 
 using nlohmann::json;
-
-// msgpack keeps all bits of a double.
-std::string bytes_of(const ProcessShare& share) {
-  json times = json::array();
-  for (size_t op = 0; op < share.times.size(); ++op)
-    if (share.known[op]) times.push_back({op, share.times[op].start, share.times[op].end});
-  std::string bytes;
-  json::to_msgpack({{"losses", share.losses},
-                    {"step_times_s", share.step_times_s},
-                    {"step_s", share.step_s},
-                    {"times", times},
-                    {"uses", share.uses}},
-                   bytes);
-  return bytes;
-}
-
-ProcessShare read_share(const std::string& bytes, size_t ops) {
-  const json value = json::from_msgpack(bytes);
-  ProcessShare share;
-  share.losses = value.at("losses").get<std::vector<double>>();
-  share.step_times_s = value.at("step_times_s").get<std::vector<double>>();
-  share.step_s = value.at("step_s");
-  share.times.resize(ops);
-  share.known.resize(ops, false);
-  for (const json& time : value.at("times")) {
-    const size_t op = time.at(0);
-    share.known.at(op) = true;
-    share.times[op] = {time.at(1), time.at(2)};
-  }
-  share.uses = value.at("uses").get<std::vector<RankUse>>();
-  return share;
-}
 
 // Merges a share into the run's share, which contains those of earlier processes.
 void add(ProcessShare& all, const ProcessShare& share, const Program& program, const RankGrid& grid) {
@@ -73,7 +44,7 @@ void add(ProcessShare& all, const ProcessShare& share, const Program& program, c
   }
   // Transfers belong to their senders, which all ran in some process.
   for (OpId op = 0; op < share.times.size(); ++op) {
-    if (!share.known[op] || !its[program.stream_of(op).rank] || all.known[op]) continue;
+    if (all.known.at(op) || !share.known[op] || !its[program.stream_of(op).rank]) continue;
     all.known[op] = true;
     all.times[op] = share.times[op];
   }
@@ -87,8 +58,10 @@ ProcessShare share_of_all(Processes& processes, const Program& program, const Ra
   ProcessShare all;
   all.times.resize(own.times.size());
   all.known.resize(own.known.size(), false);
-  for (const std::string& share : processes.gather(bytes_of(own)))
-    add(all, read_share(share, own.times.size()), program, grid);
+  std::string bytes;
+  json::to_msgpack(own, bytes);  // which keeps all bits of a double
+  for (const std::string& share : processes.gather(std::move(bytes)))
+    add(all, json::from_msgpack(share).get<ProcessShare>(), program, grid);
   return all;
 }
 

@@ -197,7 +197,7 @@ void check_layers(const JsonInput& input, const Experiment& experiment, const st
 void check_model(const JsonInput& input, const Experiment& experiment, const ModelConfig& model) {
   try {
     check_shardable(model, experiment.strategy.tp);
-    check_exchanged_heads(model, experiment.strategy.tp, experiment.strategy.division());
+    check_exchanged_heads(model, experiment.strategy.tp, experiment.strategy);
   } catch (const InputError& error) {
     throw error.below(experiment.field).in_file(input.file());
   }
@@ -254,8 +254,7 @@ Experiment::Run read_run(JsonInput& input, const Changes& changes) {
 
 void read_unit_costs(JsonInput& input, Experiment& experiment) {
   JsonInput costs = input.object("costs");
-  experiment.unit_costs =
-      unit_cost_table(costs.object("unit"), experiment.strategy.division(), experiment.strategy.pp);
+  experiment.unit_costs = unit_cost_table(costs.object("unit"), experiment.strategy);
   experiment.unit_costs_as_read = costs.shared_value("unit");
   costs.done();
   if (!experiment.schedule_costs) experiment.schedule_costs = PassCosts{};
@@ -464,14 +463,14 @@ std::vector<int> read_global_batch(JsonInput& input, const Experiment& experimen
 
 }  // namespace
 
-void read_experiments(JsonInput& input, const std::string& field, const std::string& name,
-                      const Changes& changes, std::vector<Experiment>& experiments,
-                      const Experiment::Hardware* known) {
+std::vector<Experiment> read_experiments(JsonInput& input, const std::string& field, const std::string& name,
+                                         const Changes& changes, const Experiment::Hardware* known) {
   Experiment one = read_experiment(input, field, changes, known);
   one.name = name;
   const std::vector<int> counts = input.has("global_batch")
                                       ? read_global_batch(input, one)
                                       : read_counts(input, "microbatches", kMaxMicrobatches);
+  std::vector<Experiment> experiments;
   for (const int microbatches : counts) {
     if (const size_t given = one.microbatch_costs.size();
         !one.run && input.has("microbatch_costs") && given != size_t(microbatches))
@@ -490,6 +489,7 @@ void read_experiments(JsonInput& input, const std::string& field, const std::str
     experiments.push_back(one);
     experiments.back().microbatches = microbatches;
   }
+  return experiments;
 }
 
 }  // namespace stp

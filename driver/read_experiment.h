@@ -12,10 +12,9 @@ namespace stp {
 /// error names it once, without configuration: it can be given for all of them.
 void refuse_missing(JsonInput& input);
 
-/// Adds the experiments of the configuration at `field`, one per number of microbatches. `known`: an
+/// Returns the experiments of the configuration at `field`, one per number of microbatches. `known`: an
 /// experiment's with the same model and cluster, whose files are then not read again.
-void read_experiments(JsonInput& input, const std::string& field, const std::string& name,
-                      const Changes& changes, std::vector<Experiment>& experiments,
-                      const Experiment::Hardware* known = nullptr);
+std::vector<Experiment> read_experiments(JsonInput& input, const std::string& field, const std::string& name,
+                                         const Changes& changes, const Experiment::Hardware* known = nullptr);
 
 }  // namespace stp

@@ -43,9 +43,7 @@ Experiment changed(const Experiment& experiment, const Words& words, const std::
   content["clusters"] = all.at("clusters");
   Changes(words).apply_to_scenario(content);
   JsonInput input(content, file);
-  std::vector<Experiment> read;
-  read_experiments(input, "", experiment.name, {}, read);
-  return read.front();
+  return read_experiments(input, "", experiment.name, {}).front();
 }
 
 std::vector<ScheduleChoice> smaller_schedules(const ScheduleChoice& choice, const Experiment& experiment) {

@@ -214,28 +214,7 @@ std::unique_ptr<Backend> open_backend(const DeviceOptions& options, const Backen
                                {.rank = options.replay->rank,
                                 .times = call_times(options.replay->profile),
                                 .late_s = options.replay->late_s});
-  if (options.processes != nullptr) return make_backend(options.backend, devices, *options.processes);
-  return make_backend(options.backend, devices);
-}
-
-Measured describe(Backend& backend, const Experiment::Run& run, const DeviceOptions& options) {
-  Measured measured;
-  measured.backend = backend.name();
-  measured.type = to_string(run.type);
-  measured.processes = backend.processes().count();
-  measured.ranks_per_device = backend.ranks_per_device();
-  if (options.replay) measured.replayed = {options.replay->rank, options.replay->profile.name, {}};
-  return measured;
-}
-
-// BLAS's share of the steps in which its use grew from `before` to `after`.
-BlasShare blas_share(const cpu::BlasUse& before, const cpu::BlasUse& after, double rank_seconds) {
-  const double seconds = after.seconds - before.seconds;
-  BlasShare blas;
-  blas.share = seconds / rank_seconds;
-  if (seconds > 0)
-    blas.gflop_per_s = (after.flops - before.flops) / seconds / 1e9;  // else there are no layers and no GEMMs
-  return blas;
+  return make_backend(options.backend, devices, options.processes);
 }
 
 // The gradients of a step of one rank, without pipeline and collectives.
@@ -271,12 +250,10 @@ Parity measure_parity(double loss, const Matrices& gradients, const Matrices& we
                       const std::optional<Checkpoint>& resumed, const Training& training,
                       const std::vector<TokenSample>& samples, const std::string& backend,
                       const BackendOptions& options) {
-  std::vector<reference::Sample> plain;
-  for (const TokenSample& sample : samples) plain.push_back({sample.tokens, sample.targets, sample.patches});
   const auto exact = reference::loss_and_gradients(
       training.model,
       weights.empty() ? reference::initial_parameters(training.model, training.initialisation) : weights,
-      plain);
+      samples);
   Parity parity{std::abs(loss / exact.loss - 1), reference::gradient_error(gradients, exact.gradients), {}};
   if (training.type == DType::bf16)
     parity.one_rank_gradient = reference::gradient_error(
@@ -308,7 +285,11 @@ class MeasuredTraining {
     if (backend_->processes().is_root()) checkpoints_.check_folders();
     if (checkpoints_.resumed()) checkpoints_.resumed()->restore(trainer_);
     data_.skip(checkpoints_.progress().samples);
-    measured_ = describe(*backend_, run_, options);
+    measured_.backend = backend_->name();
+    measured_.type = to_string(run_.type);
+    measured_.processes = backend_->processes().count();
+    measured_.ranks_per_device = backend_->ranks_per_device();
+    if (options.replay) measured_.replayed = {options.replay->rank, options.replay->profile.name, {}};
     if (options.emulates())
       predicted_ = predict_emulated(experiment, program_, seconds_, options, training_.grid);
   }
@@ -357,7 +338,12 @@ class MeasuredTraining {
     share_ = share_of_all(backend_->processes(), program_, training_.grid, std::move(share_));
     if (!backend_->processes().is_root()) return std::nullopt;
     MeasuredRun run{program_, timeline_of_share(), {}, std::move(share_.uses)};
-    take_losses_and_uses(run.uses);
+    measured_.losses = std::move(share_.losses);
+    for (const RankUse& use : run.uses) {
+      measured_.scratch_bytes = std::max(measured_.scratch_bytes, static_cast<double>(use.scratch_bytes));
+      if (use.share_in_graphs)
+        measured_.share_in_graphs = std::min(measured_.share_in_graphs.value_or(1), *use.share_in_graphs);
+    }
     Result& result = run.result;
     result.schedule = program_.schedule.name;
     result.configuration = configuration_of(experiment_, program_);
@@ -393,9 +379,13 @@ class MeasuredTraining {
                                             static_cast<double>(use.link_bytes)};
     if (predicted_) predicted_->disturbed_steps = disturbed_.count();
     measured_.predicted = predicted_;
-    if (cpu::counts_blas(*backend_))
-      measured_.blas = blas_share(blas_before_, blas_use_of_all(*backend_),
-                                  timed_s_ * static_cast<double>(backend_->ranks().size()));
+    if (!cpu::counts_blas(*backend_)) return;
+    const cpu::BlasUse use = blas_use_of_all(*backend_);
+    const double seconds = use.seconds - blas_before_.seconds;
+    BlasShare& blas = measured_.blas.emplace();
+    blas.share = seconds / (timed_s_ * static_cast<double>(backend_->ranks().size()));
+    if (seconds > 0)  // else there are no layers and no GEMMs
+      blas.gflop_per_s = (use.flops - blas_before_.flops) / seconds / 1e9;
   }
 
   // `before`: the weights with which the step began, if they were not the initial ones.
@@ -419,15 +409,6 @@ class MeasuredTraining {
     timeline.step_s = share_.step_s;
     timeline.ranks = rank_times(program_, timeline);
     return timeline;
-  }
-
-  void take_losses_and_uses(const std::vector<RankUse>& uses) {
-    measured_.losses = std::move(share_.losses);
-    for (const RankUse& use : uses) {
-      measured_.scratch_bytes = std::max(measured_.scratch_bytes, static_cast<double>(use.scratch_bytes));
-      if (use.share_in_graphs)
-        measured_.share_in_graphs = std::min(measured_.share_in_graphs.value_or(1), *use.share_in_graphs);
-    }
   }
 
   const Experiment& experiment_;

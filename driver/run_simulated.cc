@@ -74,8 +74,9 @@ Lowering lowering_of(const Experiment& experiment) {
 CostTable base_cost_table(const Experiment& experiment, const Program& program) {
   if (!experiment.hardware) return *experiment.unit_costs;
   const HardwareProfile& profile = experiment.hardware->profile;
-  CostTable table = hardware_cost_table(job_of(experiment, program), profile, program.layers_per_stage,
-                                        program.schedule.placement, program.first_buckets);
+  CostTable table =
+      hardware_cost_table(job_of(experiment, program.vocabulary), profile, program.layers_per_stage,
+                          program.schedule.placement, program.first_buckets);
   if (is_batched(experiment.release, program.schedule.chunks()))
     for (double* transfer :
          {&table.transfer_within_node, &table.transfer_between_nodes, &table.transfer_beside_another})
@@ -222,12 +223,13 @@ PassCosts costs_for_generator(const Experiment& experiment, int chunks) {
   return pass_costs(table, *std::max_element(layers.begin(), layers.end()), lowering_of(experiment));
 }
 
-Job job_of(const Experiment& experiment) {
+Job job_of(const Experiment& experiment, Vocabulary vocabulary) {
   const auto& hardware = *experiment.hardware;
   Job job = job_of(experiment, hardware, hardware.implementation);
   job.scatter_transfers = hardware.scatter_transfers;
   job.sends_share_adapter = hardware.sends_share_adapter;
   job.recipe = hardware.recipe;
+  job.shape.shares_vocabulary = vocabulary != Vocabulary::whole;
   if (hardware.model_gradients) job.shape.gradient_bytes = job.shape.element_bytes;
   return job;
 }

@@ -41,10 +41,8 @@ double bytes_of_run(const Program& program, const Experiment& experiment);
 Prediction predict_step(const ScheduleChoice& choice, const Experiment& experiment,
                         const HardwareProfile& profile, const std::string& file);
 
-/// The cost model's input for an experiment with hardware.
-Job job_of(const Experiment& experiment);
-/// The same for a Program, whose ranks may share the vocabulary.
-Job job_of(const Experiment& experiment, const Program& program);
+/// The cost model's input for an experiment with hardware, whose ranks may share the vocabulary.
+Job job_of(const Experiment& experiment, Vocabulary vocabulary = Vocabulary::whole);
 
 /// The lowering of a schedule, with the order of braids by times, which needs the costs of a Program.
 Lowering lowering_for(const Experiment& experiment, const Schedule& schedule, const std::vector<int>& layers);
@@ -95,15 +93,14 @@ Simulation simulated_totals(const Schedule& schedule, const Experiment& experime
 Result simulated_result(const Schedule& schedule, const std::vector<int>& layers,
                         const Experiment& experiment);
 
-/// What to do in the turn of a row that an earlier call has finished; empty for others.
-using FinishedRow = std::function<std::function<void()>(const Experiment&, const ScheduleChoice&)>;
+/// Whether an earlier call has finished a row.
+using FinishedRow = std::function<bool(const Experiment&, const ScheduleChoice&)>;
+using RowVisit = std::function<void(std::optional<SimulatedRun>, const Experiment&, const ScheduleChoice&)>;
 
 /// Simulates each schedule of each configuration on all cores, shows progress, and calls visit(run,
 /// experiment, choice) in their order on this thread. If the scenario allows it, it leaves out combinations
 /// that the schedule refuses; InputError if nothing is left. Throws if interrupted. Rows that are `finished`
-/// are not simulated.
-void simulate_rows(const Scenario& scenario,
-                   const std::function<void(SimulatedRun, const Experiment&, const ScheduleChoice&)>& visit,
-                   const FinishedRow& finished = {});
+/// are not simulated, and have no run.
+void simulate_rows(const Scenario& scenario, const RowVisit& visit, const FinishedRow& finished = {});
 
 }  // namespace stp

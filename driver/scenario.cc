@@ -256,7 +256,7 @@ Scenario read(const json& content, const std::string& path, const Changes& chang
   if (input.has("compare")) scenario.comparison = read_comparison(input.object("compare"));
 
   if (!input.has("configurations")) {
-    read_experiments(input, "", "", changes, scenario.experiments);
+    scenario.experiments = read_experiments(input, "", "", changes);
   } else {
     const std::vector<ListedConfiguration> configurations = configurations_of(input);
     if (configurations.empty()) throw input.error("configurations", "is empty", "write at least one");
@@ -267,8 +267,7 @@ Scenario read(const json& content, const std::string& path, const Changes& chang
       // The configuration's own name; the file's name is the scenario's.
       const std::string name = fields.contains("name") ? configuration.string("name") : "";
       try {
-        std::vector<Experiment> experiments;
-        read_experiments(configuration, field, name, changes, experiments);
+        const auto experiments = read_experiments(configuration, field, name, changes);
         configuration.done();
         scenario.experiments.insert(scenario.experiments.end(), experiments.begin(), experiments.end());
       } catch (const InputError& error) {

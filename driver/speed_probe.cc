@@ -26,11 +26,7 @@ double busy_seconds() {
   return busy / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-double own_seconds() {
-  timespec time{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
+double own_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();

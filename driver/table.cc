@@ -9,6 +9,8 @@
 #include <numeric>
 #include <sstream>
 
+#include "stp/base/error.h"
+
 namespace stp {
 
 namespace {
@@ -192,10 +194,7 @@ std::string Table::text(const Screen& screen) const {
 }
 
 std::string fixed(std::optional<double> number, int decimals) {
-  if (!number) return "–";
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", decimals, *number);
-  return text;
+  return number ? shown(("%." + std::to_string(decimals) + "f").c_str(), *number) : "–";
 }
 
 std::string share_text(std::optional<double> share, int decimals) {
@@ -203,10 +202,7 @@ std::string share_text(std::optional<double> share, int decimals) {
 }
 
 std::string percent(std::optional<double> share, int decimals) {
-  if (!share) return "–";
-  char text[64];
-  std::snprintf(text, sizeof text, "%+.*f %%", decimals, *share * 100);
-  return text;
+  return share ? shown(("%+." + std::to_string(decimals) + "f %%").c_str(), *share * 100) : "–";
 }
 
 void say_cost(double count, const char* what, double bytes_each, double seconds_each) {

@@ -20,7 +20,7 @@ struct Screen {
 
 /// `text` with ends of lines in place of spaces, so that no line has more than `width` columns (0: any) if
 /// its words are no longer.
-std::string wrapped(const std::string& text, size_t width);
+std::string wrapped(const std::string& text, size_t width = Screen::of_output().width);
 
 class Table {
  public:

@@ -193,10 +193,9 @@ TuneSpace::TuneSpace(const TuneOptions& options)
     : gpus(options.gpus), framework(find_framework(options.runs_on)), changes_(options.set) {
   base_ = base_of(options, framework, file, changes_);
   read_axes(options);
-  json one = base_;
-  one["parallel"]["pp"] = 1;
-  one["schedules"] = {"1f1b"};
-  first_ = read(one);
+  base_["parallel"]["pp"] = 1;  // until a plan has its own
+  base_["schedules"] = {"1f1b"};
+  first_ = read(base_);
   layers_ = first_->hardware->model.layers;
   read_savers(options);
   read_plans(base_.at("global_batch").get<int>());
@@ -264,8 +263,8 @@ json TuneSpace::shared() const {
 
 Experiment TuneSpace::read(const json& content) const {
   JsonInput input(content, file);
-  std::vector<Experiment> read;
-  read_experiments(input, "", "", changes_, read, first_ ? &*first_->hardware : nullptr);
+  const std::vector<Experiment> read =
+      read_experiments(input, "", "", changes_, first_ ? &*first_->hardware : nullptr);
   for (const char* key : {"models", "clusters"}) input.ignore(key);
   input.done();
   return read.front();
@@ -277,8 +276,6 @@ void TuneSpace::read_savers(const TuneOptions& options) {
     for (const double offload : offloads_) {
       if (!has(recomputes_, name)) continue;
       json one = base_;
-      one["parallel"]["pp"] = 1;
-      one["schedules"] = {"1f1b"};
       one["recompute"] = name;
       if (offload > 0) one["offload"] = {{"ratio", offload}};
       try {
@@ -332,7 +329,6 @@ void TuneSpace::read_plan(const Strategy& strategy, int microbatch_size, bool se
   parallel["pp"] = strategy.pp;
   parallel["dp"] = strategy.dp;
   if (strategy.cp == 1) parallel.erase("cp_method");
-  one["schedules"] = {"1f1b"};
   one["microbatch_size"] = microbatch_size;
   one["sequence_parallel"] = sequence;
   one["tp_overlap"] = overlap;

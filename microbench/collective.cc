@@ -4,7 +4,6 @@
 // (n−1)/n for all-gather and reduce-scatter, 1 for a transfer.
 #include <algorithm>
 
-#include "stp/emulation/link_emulation.h"
 #include "suite.h"
 
 namespace stp::microbench {
@@ -62,14 +61,15 @@ Fixture collective(BenchEnv& env, CallKind kind, double bytes) {
     };
     return env.time({}, repeated).communication / calls;
   };
-  const double share = link_share(kind, env.world());
+  const double others = static_cast<double>(env.world() - 1) / env.world();
+  const double factor = kind == CallKind::transfer ? 1 : kind == CallKind::all_reduce ? 2 * others : others;
   return {sample, [=](double seconds) -> Counters {
             const double algbw = bytes / seconds / 1e9;
             return {{"size", bytes},
                     {"count", bytes / static_cast<double>(element_bytes)},
                     {"time_us", 1e6 * seconds},
                     {"algbw", algbw},
-                    {"busbw", algbw * share}};
+                    {"busbw", algbw * factor}};
           }};
 }
 

@@ -1,14 +1,12 @@
 #include "machine.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <random>
 #include <thread>
 #include <utility>
 
 #include "stp/backends/backends.h"
-#include "stp/device/bfloat16.h"
 #include "stp/runtime/call_times.h"
 
 namespace stp::microbench {
@@ -22,10 +20,10 @@ constexpr int64_t kProbeOfCore = 256, kProbeOfDevice = 4096;
 std::unique_ptr<Backend> make_ranks(const MachineSpec& spec, const Arrangement& arrangement) {
   BackendOptions options;
   options.world_size = arrangement.ranks;
-  options.time_gemms = arrangement.fastest_gemms;
-  options.gemm_multiprocessors = arrangement.gemm_multiprocessors;
-  if (spec.has_others()) return make_backend(spec.backend, options, *spec.processes);
-  if (!spec.peers || arrangement.ranks == 1) return make_backend(spec.backend, options);
+  options.gemm = {.time_candidates = arrangement.fastest_gemms,
+                  .multiprocessors = arrangement.gemm_multiprocessors};
+  if (spec.has_others() || !spec.peers || arrangement.ranks == 1)
+    return make_backend(spec.backend, options, spec.processes);
   Replay replay{.rank = 0, .times = call_times(*spec.peers)};
   if (arrangement.communication_ctas > 0)
     replay.collective_ctas = replay.most_ctas = arrangement.communication_ctas;
@@ -33,24 +31,6 @@ std::unique_ptr<Backend> make_ranks(const MachineSpec& spec, const Arrangement& 
 }
 
 constexpr int64_t kPeriod = 65521;  // a prime, so that no two rows are alike
-
-// Bytes of kPeriod random elements, uniform in −1 to 1; `statistics` (maxima, sums, variances) in 0 to 1.
-std::vector<std::byte> random_pattern(DType type, bool statistics) {
-  std::mt19937 random{1};
-  std::uniform_real_distribution<float> uniform(statistics ? 0.0F : -1.0F, 1);
-  const size_t width = bytes_of(type);
-  std::vector<std::byte> pattern(kPeriod * width);
-  for (size_t i = 0; i < kPeriod; ++i) {
-    const float value = uniform(random);
-    const Bfloat16 half(value);
-    const double twice = value;
-    const void* const from = type == DType::bf16  ? static_cast<const void*>(&half)
-                             : type == DType::f64 ? static_cast<const void*>(&twice)
-                                                  : &value;
-    std::memcpy(pattern.data() + i * width, from, width);
-  }
-  return pattern;
-}
 
 }  // namespace
 
@@ -95,12 +75,15 @@ Tensor BenchEnv::make(int rank, DType type, int64_t rows, int64_t columns) {
   return tensor;
 }
 
-// The device repeats the pattern, twice as often with each copy: a host would take seconds for a large
-// tensor.
+// Random numbers from −1 to 1; statistics (maxima, sums, variances), of another type, from 0 on. The device
+// repeats the first kPeriod, twice as often with each copy: a host would take seconds for a large tensor.
 void BenchEnv::fill(int rank, const Tensor& tensor) {
-  const std::vector<std::byte> pattern = random_pattern(tensor.type, tensor.type != spec_.type);
-  device(rank).upload(compute(rank), tensor,
-                      std::span(pattern).first(std::min(pattern.size(), tensor.bytes())));
+  std::mt19937 random{1};
+  std::uniform_real_distribution<float> uniform(tensor.type == spec_.type ? -1.0F : 0.0F, 1);
+  std::vector<double> pattern(kPeriod);
+  for (double& value : pattern) value = uniform(random);
+  upload_doubles(device(rank), compute(rank), tensor.part(0, 1, std::min(kPeriod, tensor.elements())),
+                 pattern);
   const int64_t all = tensor.elements();
   for (int64_t done = kPeriod; done < all; done *= 2) {
     TensorView from = tensor;

@@ -169,10 +169,6 @@ void Suite::run(const Benchmark& benchmark, ::benchmark::State& state) {
   if (processors > 0 && on.env->ranks() > processors) state.counters["oversubscribed"] = 1;
 }
 
-void Suite::run_registered(::benchmark::State& state, Suite* suite, const Benchmark* benchmark) {
-  suite->run(*benchmark, state);
-}
-
 void Suite::add(Benchmark benchmark) {
   const MachineSpec& machine = options_.machine;
   if (benchmark.skip.empty() && benchmark.on.ranks > 1 && machine.processors == 0 && !machine.peers &&
@@ -185,7 +181,8 @@ void Suite::add(Benchmark benchmark) {
   const Benchmark* added = &benchmarks_.back();
   // Flags set repetitions, so that names do not contain their number.
   auto* registered =
-      ::benchmark::RegisterBenchmark(added->name.c_str(), run_registered, this, added)
+      ::benchmark::RegisterBenchmark(added->name.c_str(),
+                                     [this, added](::benchmark::State& state) { run(*added, state); })
           ->UseManualTime()
           ->Iterations(1)
           ->DisplayAggregatesOnly(true)

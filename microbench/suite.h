@@ -76,7 +76,6 @@ class Suite {
     Fixture fixture;
   };
   void run(const Benchmark& benchmark, ::benchmark::State& state);
-  static void run_registered(::benchmark::State& state, Suite* suite, const Benchmark* benchmark);
   // An environment, and the sampler that keeps its fastest probe.
   struct Place {
     std::unique_ptr<BenchEnv> env;

@@ -19,17 +19,9 @@ import unittest.mock
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KEPT = ROOT / "results/reference/simulated"
 sys.path.insert(0, str(ROOT / "scripts"))  # as for a script that is run
-
-
-def load(name):
-    loader = importlib.machinery.SourceFileLoader(f"{name}_script", str(ROOT / "scripts" / name))
-    spec = importlib.util.spec_from_loader(f"{name}_script", loader)
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    return module
-
-
-SCRIPT = load("pages")
+LOADER = importlib.machinery.SourceFileLoader("pages_script", str(ROOT / "scripts/pages"))
+SCRIPT = importlib.util.module_from_spec(importlib.util.spec_from_loader("pages_script", LOADER))
+LOADER.exec_module(SCRIPT)
 from stp_plots.judge import claims  # noqa: E402, behind the path that the script sets
 from stp_plots.page import markdown, pages  # noqa: E402, behind the path that the script sets
 from stp_plots.read import records  # noqa: E402

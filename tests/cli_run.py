@@ -131,17 +131,20 @@ class Run(CommandLine):
 
         table = (ROOT / "docs/scenarios.md").read_text(encoding="utf-8").partition("## Experiments and their reduced twins")[2]
         named = dict(re.findall(r"^\| `([\w-]+)` \| (.*) \|$", table, re.MULTILINE))
+        kept = {path.stem: path for path in (ROOT / "results/reference/simulated").glob("*.json") if path.stem != "summary"}
+        self.assertLessEqual(set(named), set(kept))
+        parts = {part for one in read_json(ROOT / "scenarios/reduced.json")["configurations"] for part in one["name"].split(", ")}
+        self.assertLessEqual({name for name in kept if named.get(name, "`reduced`").startswith("`reduced`")}, parts)
         cases = {"reduced": 145, "checkpoint": 28, "cp-dp-small": 15, "mllm-small": 36, "offload-small": 35}
         kinds = {name: {tuple(kind(row)) for row in self.twin(name, count)["results"]} for name, count in cases.items()}
         without = set()
-        for path in (ROOT / "results/reference/simulated").glob("*.json"):
-            if named.get(path.stem, "").startswith("–"):
+        for name, path in kept.items():
+            if named.get(name, "").startswith("–"):
                 continue  # simulated alone
-            twins = [kinds[name] for name in re.findall("`([a-z-]+)`", named.get(path.stem, "`reduced`")) if name in kinds]
-            rows = read_json(path).get("rows", [])
+            twins = [kinds[twin] for twin in re.findall("`([a-z-]+)`", named.get(name, "`reduced`"))]
             # These are of simulations alone.
-            rows = [row for row in rows if row["tp_overlap"] != "flux" and row["braid"] not in ("timed", "paired")]
-            without |= {(path.stem, *kind(row)) for row in rows if not any(tuple(kind(row)) in twin for twin in twins)}
+            rows = [row for row in read_json(path)["rows"] if row["tp_overlap"] != "flux" and row["braid"] not in ("timed", "paired")]
+            without |= {(name, *kind(row)) for row in rows if not any(tuple(kind(row)) in twin for twin in twins)}
         self.assertEqual(without, set())
 
     def test_offload_trains_equal_to_one_rank(self):

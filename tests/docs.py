@@ -99,26 +99,6 @@ class Parity(CommandLine):
                          [("f32", 1, 1, 1e-9), ("f64", 2, 1, 1e-9)])  # fmt: skip
 
 
-class Twins(unittest.TestCase):
-    """The reduced scenarios that run in place of experiments: `reduced`, or those of docs/scenarios.md's table."""
-
-    def test_every_experiment_has_a_twin_that_is_compared_with_one_rank(self):
-        scenarios = {path.stem: read_json(path) for path in (ROOT / "scenarios").glob("*.json")}
-        runs = {name for name, one in scenarios.items() if any("run" in part for part in (one, *one.get("configurations", [])))}
-        table = text_of(ROOT / "docs/scenarios.md").partition("reduced twin |\n")[2]
-        lines = dict(re.findall(r"^\| `([\w-]+)` \| (.*) \|$", table, re.MULTILINE))
-        self.assertEqual(set(lines) - (set(scenarios) - runs), set())
-        named = {word for one in scenarios["reduced"]["configurations"] for word in one["name"].split(", ")}
-        for name in set(scenarios) - runs:
-            twins = lines.get(name, "`reduced`")
-            if twins.startswith("– ("):
-                continue
-            twins = re.findall(r"(?:^|, )`([\w-]+)`", twins)
-            self.assertTrue(twins, name)
-            self.assertTrue(all(scenarios[twin]["run"]["parity"] for twin in twins), name)
-            self.assertTrue("reduced" not in twins or name in named, name)
-
-
 class DataFiles(CommandLine):
     """The tables of docs/data.md."""
 

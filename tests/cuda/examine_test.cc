@@ -20,7 +20,7 @@ using testing::HasSubstr;
 class Examine : public testing_support::CudaOnHost {
  protected:
   std::vector<double> attention(CudaAttention way) {
-    CudaKernels kernels(device(), {.attention = way, .gemm = {}});
+    CudaKernels kernels(device(), way);
     return attention_and_gradient(*backend_, kernels, DType::bf16,
                                   {.batch = 1, .seq = 24, .q_heads = 2, .kv_heads = 1, .head_dim = 32});
   }

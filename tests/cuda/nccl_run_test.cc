@@ -225,7 +225,7 @@ TEST(OneProcess, GemmsAreChosenForTheMultiprocessorsOfTheFlag) {
   alone.layers_per_chunk = {2, 2};
   for (const int multiprocessors : {0, 100}) {
     fake_cublas_lt::state() = {};
-    run_of_one_process(alone, {{.gemm_multiprocessors = multiprocessors}});
+    run_of_one_process(alone, {{.gemm = {.multiprocessors = multiprocessors}}});
     const auto& questions = fake_cublas_lt::state().questions;
     EXPECT_THAT(questions, Not(IsEmpty()));
     for (const auto& question : questions) EXPECT_EQ(question.multiprocessors, multiprocessors);

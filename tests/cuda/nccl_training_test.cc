@@ -63,11 +63,6 @@ Trained train(const std::string& schedule, const Training& training, int microba
 // Under sanitizers kernels on the host take their time.
 constexpr int kMicrobatches = kStride > 1 ? 2 : 4;
 
-std::vector<TokenSample> samples_for(const Training& training) {
-  return random_samples(kMicrobatches * training.microbatch_size * training.grid.dp, training.seq,
-                        training.model.vocab);
-}
-
 TEST(NcclTraining, EqualsTheReferenceForSchedulesAndGrids) {
   struct Case {
     std::string schedule;
@@ -93,7 +88,7 @@ TEST(NcclTraining, EqualsTheReferenceForSchedulesAndGrids) {
     fake_cuda::reset(seed++);
     FakeNccl nccl;
     const Training training = small_training(4, DType::f32, each.grid);
-    const auto samples = samples_for(training);
+    const auto samples = samples_for(kMicrobatches, training);
     const auto exact = exact_gradients(training, samples);
     const Trained found = train(each.schedule, training, kMicrobatches, samples, each.variant);
     EXPECT_THAT(found.failures, Each(""));
@@ -123,7 +118,7 @@ TEST(NcclTraining, GradientsOfNormGainsAreReducedTogether) {
   fake_cuda::reset(5);
   FakeNccl nccl;
   const Training training = small_training(4, DType::f32, {.tp = 2, .pp = 2});
-  EXPECT_THAT(train("stp", training, kMicrobatches, samples_for(training)).failures, Each(""));
+  EXPECT_THAT(train("stp", training, kMicrobatches, samples_for(kMicrobatches, training)).failures, Each(""));
   std::vector<int> groups;  // in the order of their making: model, tp, tp inside ops, …
   std::map<int, int> all_reduces;
   for (const FakeNccl::Call& call : nccl.calls(2)) {

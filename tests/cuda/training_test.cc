@@ -62,11 +62,6 @@ std::vector<Case> cases() {
   return all;
 }
 
-std::vector<TokenSample> samples_of(const Training& training) {
-  return random_samples(kMicrobatches * training.microbatch_size * training.grid.dp, training.seq,
-                        training.model.vocab);
-}
-
 std::unique_ptr<Backend> cuda_backend(const Training& training) {
   return cuda::make_backend({.world_size = training.grid.size(), .deadline_s = 60, .poison = true});
 }
@@ -95,7 +90,7 @@ TEST_F(GpuTraining, InBf16IsAsExactAsOneRankAndHoldsAndSendsWhatTheCpuDoes) {
   for (const Case& each : cases()) {
     SCOPED_TRACE(each.schedule);
     const Training training = small_training(4, DType::bf16, each.grid);
-    const auto samples = samples_of(training);
+    const auto samples = samples_for(kMicrobatches, training);
     if (!known.contains({each.grid.dp, training.seq})) {
       Training alone = training;
       alone.grid = {};
@@ -128,7 +123,7 @@ TEST_F(GpuTraining, InFloat32EqualsTheReference) {
     SCOPED_TRACE(each.schedule + " " + to_string(each.variant));
     Training training = small_training(4, DType::f32, each.grid);
     divide_samples(training, each.variant);
-    const auto samples = samples_of(training);
+    const auto samples = samples_for(kMicrobatches, training);
     const auto exact = exact_gradients(training, samples);
     const auto backend = cuda_backend(training);
     const Trained found = train(*backend, each.schedule, training, kMicrobatches, samples, each.variant);
@@ -141,7 +136,7 @@ TEST_F(GpuTraining, InFloat32EqualsTheReference) {
 TEST_F(GpuTraining, StepsFollowThoseOfTheCpuAndAreTheSameBitsAgain) {
   Training training = small_training(4, DType::f32, {.tp = 2, .pp = 2});
   training.optimizer.epsilon = 0.1;  // else the first steps divide small gradients by their own size
-  const auto samples = samples_of(training);
+  const auto samples = samples_for(kMicrobatches, training);
   const int steps = kStride > 1 ? 1 : 2;
   const auto backend = cuda_backend(training), again = cuda_backend(training);
   const auto cpu = cpu::make_backend({.world_size = training.grid.size()});
@@ -157,7 +152,7 @@ TEST_F(GpuTraining, GraphsChangeNoBitAndTakeMostOfTheWork) {
   const int ranks = kStride > 1 ? 1 : 2;
   const Training training = small_training(4, DType::bf16, {.tp = ranks, .pp = ranks});
   const std::string schedule = ranks > 1 ? "stp" : "1f1b";
-  const auto samples = samples_of(training);
+  const auto samples = samples_for(kMicrobatches, training);
   const int steps = kStride > 1 ? 3 : 4;
   const auto backend = cuda_backend(training);
   const Trained expected = train(*backend, schedule, training, kMicrobatches, samples, {}, steps);
@@ -180,7 +175,7 @@ TEST_F(GpuTraining, GraphsChangeNoBitAndTakeMostOfTheWork) {
 
 TEST_F(GpuTraining, ComputeThatIsHeldBehindCollectivesChangesNoBit) {
   const Training training = small_training(4, DType::bf16, {.tp = 2, .pp = 2});
-  const auto samples = samples_of(training);
+  const auto samples = samples_for(kMicrobatches, training);
   const int steps = kStride > 1 ? 1 : 3;
   const auto masters = [&](double hold_us, bool graphs) {
     const auto backend = cuda::make_backend(
@@ -193,7 +188,7 @@ TEST_F(GpuTraining, ComputeThatIsHeldBehindCollectivesChangesNoBit) {
 
 TEST_F(GpuTraining, TimesOfOpsAreInTheOrderOfTheProgram) {
   const Training training = small_training(4, DType::f32, {.tp = 2, .pp = 2});
-  const auto samples = samples_of(training);
+  const auto samples = samples_for(kMicrobatches, training);
   const auto backend = cuda_backend(training);
   Trainer trainer(*backend, program_of("stp", training.grid, kMicrobatches, 4), training);
   const StepResult step = trainer.step(samples);

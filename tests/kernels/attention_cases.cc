@@ -19,8 +19,7 @@ TEST_P(KernelCases, BiasAndRope) {
   for (const int cp_index : {0, 1, 2})  // of a ring: two pieces of each sample
     shapes.push_back(
         {.batch = 2, .seq = 6, .q_heads = 2, .kv_heads = 1, .head_dim = 8, .cp = 3, .cp_index = cp_index});
-  if (machine_->large())
-    shapes.push_back({.batch = 2, .seq = 4096, .q_heads = 4, .kv_heads = 1, .head_dim = 128});
+  if (large()) shapes.push_back({.batch = 2, .seq = 4096, .q_heads = 4, .kv_heads = 1, .head_dim = 128});
   for (const AttentionShape& shape : shapes)
     for (const double theta : {1e4, 1e6}) {
       expect_exact({in(1, shape.qkv_columns()), in_out(shape.tokens(), shape.qkv_columns())},
@@ -41,7 +40,7 @@ std::string words(const AttentionShape& shape) {
 
 // One token; tiles that end early, and several of them; heads that share keys; every size that kernels are
 // made for, and sizes between.
-std::vector<AttentionShape> shapes_of_whole_pieces(bool large) {
+std::vector<AttentionShape> shapes_of_whole_pieces() {
   std::vector<AttentionShape> shapes{{.batch = 1, .seq = 1, .q_heads = 1, .kv_heads = 1, .head_dim = 8},
                                      {.batch = 2, .seq = 65, .q_heads = 4, .kv_heads = 2, .head_dim = 64},
                                      {.batch = 1, .seq = 130, .q_heads = 2, .kv_heads = 1, .head_dim = 80},
@@ -49,7 +48,7 @@ std::vector<AttentionShape> shapes_of_whole_pieces(bool large) {
                                      {.batch = 1, .seq = 33, .q_heads = 3, .kv_heads = 1, .head_dim = 96},
                                      {.batch = 1, .seq = 64, .q_heads = 1, .kv_heads = 1, .head_dim = 40},
                                      {.batch = 2, .seq = 0, .q_heads = 2, .kv_heads = 1, .head_dim = 64}};
-  if (large) {
+  if (large()) {
     shapes.push_back({.batch = 2, .seq = 1024, .q_heads = 8, .kv_heads = 2, .head_dim = 128});
     shapes.push_back({.batch = 1, .seq = 777, .q_heads = 6, .kv_heads = 3, .head_dim = 64});
   }
@@ -58,7 +57,7 @@ std::vector<AttentionShape> shapes_of_whole_pieces(bool large) {
 
 TEST_P(KernelCases, AttentionOnTensorCores) {
   if (GetParam() != DType::bf16) GTEST_SKIP() << "they take bf16 alone";
-  expect_attention(shapes_of_whole_pieces(machine_->large()), Attention::tensor_cores);
+  expect_attention(shapes_of_whole_pieces(), CudaAttention::tensor_cores);
 }
 
 TEST_P(KernelCases, AttentionByPlainKernels) {
@@ -67,24 +66,23 @@ TEST_P(KernelCases, AttentionByPlainKernels) {
                                      {.batch = 1, .seq = 66, .q_heads = 2, .kv_heads = 1, .head_dim = 80},
                                      {.batch = 1, .seq = 18, .q_heads = 2, .kv_heads = 2, .head_dim = 128},
                                      {.batch = 1, .seq = 32, .q_heads = 3, .kv_heads = 1, .head_dim = 33}};
-  if (machine_->large())
-    for (const AttentionShape& shape : shapes_of_whole_pieces(true)) shapes.push_back(shape);
-  expect_attention(shapes, Attention::plain);
+  if (large())
+    for (const AttentionShape& shape : shapes_of_whole_pieces()) shapes.push_back(shape);
+  expect_attention(shapes, CudaAttention::plain);
 }
 
 // A step of a ring: of all queries to the first piece of another rank's keys, and of the second piece of
 // queries to all; pieces that fill no tile, or several.
 TEST_P(KernelCases, AttentionOfARing) {
-  for (const Attention attention : {Attention::tensor_cores, Attention::plain}) {
-    if (attention == Attention::tensor_cores && GetParam() != DType::bf16) continue;
+  for (const CudaAttention attention : {CudaAttention::tensor_cores, CudaAttention::plain}) {
+    if (attention == CudaAttention::tensor_cores && GetParam() != DType::bf16) continue;
     std::vector<AttentionShape> shapes{{.batch = 2, .seq = 2, .q_heads = 1, .kv_heads = 1, .head_dim = 8},
                                        {.batch = 2, .seq = 36, .q_heads = 4, .kv_heads = 2, .head_dim = 64},
                                        {.batch = 1, .seq = 130, .q_heads = 2, .kv_heads = 1, .head_dim = 40},
                                        {.batch = 1, .seq = 66, .q_heads = 2, .kv_heads = 1, .head_dim = 80},
                                        {.batch = 1, .seq = 34, .q_heads = 1, .kv_heads = 1, .head_dim = 128},
                                        {.batch = 1, .seq = 128, .q_heads = 2, .kv_heads = 2, .head_dim = 16}};
-    if (machine_->large())
-      shapes.push_back({.batch = 1, .seq = 1000, .q_heads = 8, .kv_heads = 2, .head_dim = 128});
+    if (large()) shapes.push_back({.batch = 1, .seq = 1000, .q_heads = 8, .kv_heads = 2, .head_dim = 128});
     for (AttentionShape shape : shapes) {
       shape.cp = 2;
       shape.cp_index = 1;
@@ -101,14 +99,14 @@ TEST_P(KernelCases, AttentionOfAnyHead) {
                                      {.batch = 1, .seq = 17, .q_heads = 2, .kv_heads = 1, .head_dim = 200},
                                      {.batch = 1, .seq = 9, .q_heads = 2, .kv_heads = 2, .head_dim = 256},
                                      {.batch = 1, .seq = 34, .q_heads = 2, .kv_heads = 1, .head_dim = 64}};
-  if (machine_->large())
-    for (const AttentionShape& shape : shapes_of_whole_pieces(true)) shapes.push_back(shape);
-  expect_attention(shapes, Attention::best);
+  if (large())
+    for (const AttentionShape& shape : shapes_of_whole_pieces()) shapes.push_back(shape);
+  expect_attention(shapes, CudaAttention::cudnn);
 }
 
 }  // namespace
 
-void KernelCases::expect_attention(const std::vector<AttentionShape>& shapes, Attention attention) {
+void KernelCases::expect_attention(const std::vector<AttentionShape>& shapes, CudaAttention attention) {
   for (const AttentionShape& shape : shapes) {
     SCOPED_TRACE(words(shape));
     const Operand qkv = in(shape.tokens(), shape.qkv_columns());
@@ -132,7 +130,7 @@ void KernelCases::expect_attention(const std::vector<AttentionShape>& shapes, At
 }
 
 void KernelCases::expect_ring_step(const AttentionShape& shape, const AttentionBlock& block,
-                                   Attention attention) {
+                                   CudaAttention attention) {
   SCOPED_TRACE(words(shape) + ", queries from " + std::to_string(block.first_query) + " on, " +
                std::to_string(block.keys) + " keys");
   const Operand qkv = in(shape.tokens(), shape.qkv_columns()),

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "stp/cpu/cpu_backend.h"
+#include "stp/cuda/cuda_backend.h"
 #include "support/rounded.h"
 
 namespace stp::kernel_cases {
@@ -68,9 +69,8 @@ void expect_near(const Values& results, const Values& exact, size_t columns, Tol
 }  // namespace
 
 void KernelCases::SetUp() {
-  std::string reason;
-  machine_ = make_machine(reason);
-  if (!machine_) GTEST_SKIP() << reason;
+  if (const std::string lack = cuda::lack_of_gpu(); !lack.empty()) GTEST_SKIP() << lack;
+  machine_ = std::make_unique<Machine>();
   reference_ = cpu::make_backend({.world_size = 1, .poison = true});
 }
 
@@ -100,14 +100,14 @@ Values KernelCases::random(int64_t count, Kind kind, double scale) {
 }
 
 std::vector<Values> KernelCases::expect_exact(const std::vector<Operand>& operands, const Call& call,
-                                              const Rounded& bf16, Attention attention) {
+                                              const Rounded& bf16, CudaAttention attention) {
   const auto exact_type = [](Kind kind) { return kind == Kind::index ? DType::i32 : DType::f64; };
   std::vector<Values> exact =
       results(reference_->device(0), reference_->device(0).kernels(), operands, exact_type, call);
-  for (int order = 0; order < machine_->orders(); ++order) {
-    machine_->choose_order(order);
+  for (int order = 0; order < orders(); ++order) {
+    choose_order(order);
     const std::vector<Values> found = results(
-        machine_->device(), machine_->kernels(attention), operands, [&](Kind kind) { return type_of(kind); },
+        machine_->device, machine_->kernels(attention), operands, [&](Kind kind) { return type_of(kind); },
         call);
     for (size_t i = 0; i < operands.size(); ++i) {
       const Operand& operand = operands[i];

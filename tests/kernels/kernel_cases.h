@@ -12,30 +12,32 @@
 #include <utility>
 #include <vector>
 
+#include "stp/cuda/cuda_device.h"
+#include "stp/cuda/kernels/cuda_kernels.h"
 #include "stp/device/backend.h"
 #include "stp/device/kernels.h"
 
 namespace stp::kernel_cases {
 
+using cuda::CudaAttention;
 using Values = std::vector<double>;
 
-enum class Attention { best, tensor_cores, plain };
-
 /// Where the kernels under test run. Made again for each test.
-class Machine {
- public:
-  virtual ~Machine() = default;
-  virtual Device& device() = 0;
-  virtual Kernels& kernels(Attention attention) = 0;
-  virtual RunGuard& guard() = 0;
-  /// In how many orders of threads it can run, and the choice of one.
-  [[nodiscard]] virtual int orders() const = 0;
-  virtual void choose_order(int order) = 0;
-  /// Whether it can afford sizes that fill a GPU.
-  [[nodiscard]] virtual bool large() const = 0;
+struct Machine {
+  cuda::CudaRun run{/*deadline_s=*/60};
+  cuda::CudaDevice device{run, 0, {.poison = true}};
+  cuda::CudaKernels tensor_cores{device, CudaAttention::tensor_cores}, plain{device, CudaAttention::plain};
+
+  Kernels& kernels(CudaAttention attention) {
+    if (attention == CudaAttention::cudnn) return device.kernels();  // as the backend chooses
+    return attention == CudaAttention::plain ? plain : tensor_cores;
+  }
 };
-/// Null where there is none; `reason` says why.
-std::unique_ptr<Machine> make_machine(std::string& reason);
+/// In how many orders of threads a machine can run, and the choice of one (cuda_machine.cc).
+int orders();
+void choose_order(int order);
+/// Whether it can afford sizes that fill a GPU.
+bool large();
 
 /// Which type of kernels.h a tensor has.
 enum class Kind { x, statistics, total, index };
@@ -109,11 +111,11 @@ class KernelCases : public testing::TestWithParam<DType> {
   /// in float64; what is only read stays as it was. Fresh memory is NaN. Returns the exact values of all
   /// operands.
   std::vector<Values> expect_exact(const std::vector<Operand>& operands, const Call& call,
-                                   const Rounded& bf16 = {}, Attention attention = Attention::best);
+                                   const Rounded& bf16 = {}, CudaAttention attention = CudaAttention::cudnn);
 
   /// The same of both directions of attention (attention_cases.cc).
-  void expect_attention(const std::vector<AttentionShape>& shapes, Attention attention);
-  void expect_ring_step(const AttentionShape& shape, const AttentionBlock& block, Attention attention);
+  void expect_attention(const std::vector<AttentionShape>& shapes, CudaAttention attention);
+  void expect_ring_step(const AttentionShape& shape, const AttentionBlock& block, CudaAttention attention);
 
   std::unique_ptr<Machine> machine_;
   std::unique_ptr<Backend> reference_;

@@ -1,5 +1,5 @@
-// Every kernel checks its tensors at the call (lib/stp/device/kernel_arguments.h), and names itself. What the
-// rules are is tested with the CPU's (refused_kernels_test.cc).
+// A CUDA kernel refuses at the call what it does not support, and names itself. What no kernel takes
+// (lib/stp/device/kernel_arguments.h) is tested with the CPU's (refused_kernels_test.cc).
 #include <gmock/gmock.h>
 
 #include <stdexcept>
@@ -17,44 +17,8 @@ void expect_refused(Kernels& kernels, Stream& stream, const Kernel& kernel, cons
       testing::AllOf(testing::StartsWith(kernel.name + std::string(": ")), testing::HasSubstr(reason)));
 }
 
-TEST_P(KernelCases, WhatDoesNotFitIsRefused) {
-  Device& device = machine_->device();
-  const auto stream = device.make_stream("compute", StreamPriority::compute);
-  const auto tensor = [&](int64_t rows, int64_t columns, DType type) {
-    return device.allocate(*stream, MemoryKind::working, type, rows, columns);
-  };
-  const DType type = GetParam();
-  // Of these no two fit each other, and attention's are of another shape.
-  const Tensor x = tensor(3, 6, type), y = tensor(5, 7, type), z = tensor(2, 9, statistics_type(type)),
-               index = tensor(4, 1, DType::i32);
-  const AttentionShape shape{.batch = 1, .seq = 2, .q_heads = 2, .kv_heads = 1, .head_dim = 2};
-  const AttentionBlock block{.first_query = 0, .keys = 1};
-  const auto expect = [&](const std::string& reason, const auto&... unfit) {
-    (expect_refused(machine_->kernels(Attention::best), *stream, unfit, reason), ...);
-  };
-  expect("i32", kernel::Fill{index, 1}, kernel::CheckFinite{index, "it"});
-  expect(", not ", kernel::Copy{x, y}, kernel::CopyColumns{x, 0, y, 0, 1}, kernel::Scale{1, x, y},
-         kernel::AddRows{x, 0, y}, kernel::Gemm{false, false, 1, x, y, 0, z},
-         kernel::RmsNormForward{x, y, 0, y, z}, kernel::RmsNormBackward{x, y, x, z, 1, x, x, z},
-         kernel::LayerNormForward{x, y, {}, 0, y, z}, kernel::LayerNormBackward{x, y, x, z, 1, x, x, z, z},
-         kernel::AddBias{1, x, y}, kernel::ActivationForward{kernel::Pointwise::gelu, x, y},
-         kernel::ActivationBackward{kernel::Pointwise::gelu, x, x, y},
-         kernel::BiasRopeForward{shape, 1e4, x, y}, kernel::RopeBackward{shape, 1e4, x},
-         kernel::AddColumnSums{x, z}, kernel::AttentionForward{shape, x, y, z},
-         kernel::AttentionBackward{shape, x, y, z, y, x},
-         kernel::AttentionMergeForward{shape, block, x, y, y, z},
-         kernel::AttentionMergeBackward{shape, block, x, y, y, z, y, x, y}, kernel::SwigluForward{x, y},
-         kernel::SwigluBackward{x, y, x}, kernel::EmbeddingForward{index, x, 0, y},
-         kernel::EmbeddingBackward{index, x, 0, z}, kernel::ExponentialSums{x, index, 0, z, z, z},
-         kernel::RescaleRows{z, z, z, 1, x, 6}, kernel::CrossEntropy{z, z, index, 0, 1, x, z},
-         kernel::AddSumOfSquares{1, x, z}, kernel::AdamW{{}, 1, {}, z, z, z, z, y});
-  device.synchronize();
-  EXPECT_FALSE(machine_->guard().failed());
-}
-
-// What fits, but there are no such kernels for.
 TEST_P(KernelCases, WhatThereAreNoKernelsForIsRefused) {
-  Device& device = machine_->device();
+  Device& device = machine_->device;
   const auto stream = device.make_stream("compute", StreamPriority::compute);
   const auto tensor = [&](int64_t rows, int64_t columns, DType type) {
     return device.allocate(*stream, MemoryKind::working, type, rows, columns);
@@ -64,7 +28,7 @@ TEST_P(KernelCases, WhatThereAreNoKernelsForIsRefused) {
   const Tensor row = tensor(1, 3 * 258, GetParam()), head = tensor(1, 258, GetParam()),
                one = tensor(1, 1, statistics_type(GetParam()));
   const auto expect = [&](const auto& lacking, const std::string& reason) {
-    expect_refused(machine_->kernels(Attention::best), *stream, lacking, reason);
+    expect_refused(machine_->kernels(CudaAttention::cudnn), *stream, lacking, reason);
   };
   expect(kernel::Gemm{false, false, 1, x, x, 0, y}, "f64");
   expect(kernel::Scale{1, x, y}, "f64");

@@ -13,14 +13,14 @@ struct Size {
 };
 
 // One element, odd columns, whole packs, more rows than blocks or shares, rows of several turns of a block.
-std::vector<Size> sizes(bool large) {
+std::vector<Size> sizes() {
   std::vector<Size> all{{1, 1}, {1, 8}, {3, 7}, {5, 64}, {19, 33}, {70, 16}, {2, 4099}, {2, 8200}, {0, 8}};
-  if (large) all.insert(all.end(), {{9001, 64}, {2048, 2048}, {3000, 1111}});
+  if (large()) all.insert(all.end(), {{9001, 64}, {2048, 2048}, {3000, 1111}});
   return all;
 }
 
 TEST_P(KernelCases, RmsNormForward) {
-  for (const auto& [rows, columns] : sizes(machine_->large()))
+  for (const auto& [rows, columns] : sizes())
     for (const double epsilon : {1e-6, 0.5})
       expect_exact({in(rows, columns), in(1, columns), out(rows, columns), out(rows, 1, Kind::statistics)},
                    [&](const On& on) {
@@ -29,7 +29,7 @@ TEST_P(KernelCases, RmsNormForward) {
 }
 
 TEST_P(KernelCases, RmsNormBackward) {
-  std::vector<Size> all = sizes(machine_->large());
+  std::vector<Size> all = sizes();
   // Rows of all that shared memory has unasked, beside what the kernel declares; of all without that; of
   // more.
   all.insert(all.end(), {{2, 12256}, {2, 12288}, {2, 12320}});
@@ -59,7 +59,7 @@ TEST_P(KernelCases, RmsNormBackward) {
 }
 
 TEST_P(KernelCases, LayerNorm) {
-  for (const auto& [rows, columns] : sizes(machine_->large()))
+  for (const auto& [rows, columns] : sizes())
     for (const bool with_bias : {false, true}) {
       const auto forward =
           expect_exact({in(rows, columns), in(1, columns), in(1, columns), out(rows, columns),
@@ -82,14 +82,14 @@ TEST_P(KernelCases, LayerNorm) {
 }
 
 TEST_P(KernelCases, AddBias) {
-  for (const auto& [rows, columns] : sizes(machine_->large()))
+  for (const auto& [rows, columns] : sizes())
     expect_exact({in(1, columns), in_out(rows, columns)}, [&](const On& on) {
       on.issue(kernel::AddBias{0.25, on.t[0], on.t[1]});
     });
 }
 
 TEST_P(KernelCases, Activations) {
-  for (const auto& [rows, columns] : sizes(machine_->large()))
+  for (const auto& [rows, columns] : sizes())
     for (const auto function :
          {kernel::Pointwise::gelu, kernel::Pointwise::gelu_tanh, kernel::Pointwise::squared_relu}) {
       Operand x = in(rows, columns);
@@ -107,7 +107,7 @@ TEST_P(KernelCases, Activations) {
 }
 
 TEST_P(KernelCases, AddColumnSums) {
-  std::vector<Size> all = sizes(machine_->large());
+  std::vector<Size> all = sizes();
   all.push_back({33000, 9});  // more rows than all shares have, were they of the least size
   for (const auto& [rows, columns] : all)
     expect_exact({in(rows, columns), in_out(1, columns, Kind::statistics)}, [&](const On& on) {
@@ -116,7 +116,7 @@ TEST_P(KernelCases, AddColumnSums) {
 }
 
 TEST_P(KernelCases, SwiGlu) {
-  for (const auto& [rows, columns] : sizes(machine_->large())) {
+  for (const auto& [rows, columns] : sizes()) {
     Operand gate_up = in(rows, 2 * columns);
     if (rows > 1) {  // far out, where exp itself overflows
       gate_up.values[0] = 120;
@@ -135,7 +135,7 @@ TEST_P(KernelCases, SwiGlu) {
 // some of other ranks.
 TEST_P(KernelCases, Embedding) {
   std::vector<Size> all{{1, 1}, {7, 5}, {700, 8}, {300, 33}, {9, 2056}, {0, 8}};
-  if (machine_->large()) all.insert(all.end(), {{4096, 1024}, {70000, 8}});
+  if (large()) all.insert(all.end(), {{4096, 1024}, {70000, 8}});
   for (const auto& [rows, columns] : all)
     for (const auto& [first, entries] : {std::pair<int64_t, int64_t>{0, 40}, {10, 10}, {39, 1}}) {
       Operand tokens{rows, 1, Kind::index, Role::in, Values(rows)};
@@ -154,7 +154,7 @@ TEST_P(KernelCases, Embedding) {
 // Logits of one of several ranks: targets lie before, among and behind its entries.
 TEST_P(KernelCases, CrossEntropy) {
   std::vector<Size> all{{1, 1}, {3, 7}, {5, 64}, {19, 33}, {40, 1084}, {2, 8200}, {0, 8}};
-  if (machine_->large()) all.insert(all.end(), {{9001, 64}, {64, 152064}});
+  if (large()) all.insert(all.end(), {{9001, 64}, {64, 152064}});
   for (const auto& [rows, columns] : all) {
     const int64_t first = 100, width = columns;
     Operand logits{rows, columns, Kind::x, Role::in, random(rows * columns, Kind::x, 4)};

@@ -9,14 +9,14 @@
 namespace stp::kernel_cases {
 namespace {
 
-std::vector<int64_t> counts(bool large) {
+std::vector<int64_t> counts() {
   std::vector<int64_t> all{0, 1, 7, 8, 101, 4096, 70001};
-  if (large) all.push_back(3'000'003);
+  if (large()) all.push_back(3'000'003);
   return all;
 }
 
 TEST_P(KernelCases, WholeTensors) {
-  for (const int64_t count : counts(machine_->large())) {
+  for (const int64_t count : counts()) {
     expect_exact({out(count, 1), out(1, count, Kind::statistics), out(1, 1, Kind::total)}, [&](const On& on) {
       on.issue(kernel::Fill{on.t[0], -0.375});
       on.issue(kernel::Fill{on.t[1], 1.5});
@@ -61,8 +61,7 @@ TEST_P(KernelCases, WhatIsFiniteGoesOn) {
   const auto check = [](const On& on) {
     for (const Tensor& tensor : on.t) on.issue(kernel::CheckFinite{tensor, "it"});
   };
-  for (const int64_t count : counts(machine_->large()))
-    expect_exact({in(count, 1), in(1, 1, Kind::total)}, check);
+  for (const int64_t count : counts()) expect_exact({in(count, 1), in(1, 1, Kind::total)}, check);
   Operand huge = in(3, 5);
   huge.values[7] = rounded(std::ldexp(1.0, 127));
   expect_exact({huge}, check);
@@ -71,24 +70,23 @@ TEST_P(KernelCases, WhatIsFiniteGoesOn) {
 TEST_P(KernelCases, WhatIsNotFiniteFailsTheRun) {
   for (const double value : {NAN, INFINITY, -INFINITY})
     for (const int64_t at : {int64_t{0}, int64_t{64}, int64_t{1000}}) {
-      std::string reason;
-      machine_ = make_machine(reason);
-      Device& device = machine_->device();
+      machine_ = std::make_unique<Machine>();
+      Device& device = machine_->device;
       const auto stream = device.make_stream("compute", StreamPriority::compute);
       const Tensor tensor = device.allocate(*stream, MemoryKind::working, DType::f32, 7, 143);
       std::vector<float> values(7 * 143);
       values[static_cast<size_t>(at)] = static_cast<float>(value);
       device.upload(*stream, tensor, std::as_bytes(std::span(values)));
-      machine_->kernels(Attention::best).issue(*stream, kernel::CheckFinite{tensor, "the gradient"});
+      machine_->kernels(CudaAttention::cudnn).issue(*stream, kernel::CheckFinite{tensor, "the gradient"});
       EXPECT_THROW(device.synchronize(), Cancelled);
-      EXPECT_THAT(machine_->guard().failure(), testing::HasSubstr("the gradient is not finite"));
+      EXPECT_THAT(machine_->run.guard.failure(), testing::HasSubstr("the gradient is not finite"));
     }
 }
 
 TEST_P(KernelCases, Gemm) {
   std::vector<std::array<int64_t, 3>> all{{7, 5, 3},    {1, 1, 1}, {33, 130, 65}, {64, 1, 129},
                                           {16, 32, 24}, {3, 4, 0}, {0, 4, 3}};
-  if (machine_->large()) all.insert(all.end(), {{1024, 1536, 512}, {513, 1025, 771}});
+  if (large()) all.insert(all.end(), {{1024, 1536, 512}, {513, 1025, 771}});
   for (const auto& [m, n, k] : all)
     for (const bool ta : {false, true})
       for (const bool tb : {false, true})
@@ -103,14 +101,14 @@ TEST_P(KernelCases, Gemm) {
 }
 
 TEST_P(KernelCases, SumsOfSquaresAreAdded) {
-  for (const int64_t count : counts(machine_->large()))
+  for (const int64_t count : counts())
     expect_exact({in(count, 1), in_out(1, 1, Kind::total)}, [&](const On& on) {
       on.issue(kernel::AddSumOfSquares{0.25, on.t[0], on.t[1]});
     });
 }
 
 TEST_P(KernelCases, AdamW) {
-  for (const int64_t count : counts(machine_->large()))
+  for (const int64_t count : counts())
     for (const double max_norm : {0.0, 0.5, 1e9})  // no total; clipped; too small to be
       for (const int step : {1, 3}) {
         const stp::AdamW options{.learning_rate = 0.01,

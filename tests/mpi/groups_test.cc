@@ -7,7 +7,7 @@ namespace stp::testing_support {
 namespace {
 
 const GroupBackend kCpu{
-    [](const BackendOptions& options) { return cpu::make_backend(options, all_processes()); }};
+    [](const BackendOptions& options) { return cpu::make_backend(options, &all_processes()); }};
 
 INSTANTIATE_TEST_SUITE_P(Mpi, LocalGroups, testing::Values(kCpu));
 

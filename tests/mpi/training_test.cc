@@ -28,18 +28,13 @@ struct Outcome {
 
 constexpr int kSteps = 2;
 
-std::vector<TokenSample> samples_of_step(const Case& c, const Training& training, int step) {
-  return random_samples(c.m * training.microbatch_size * c.dp, training.seq, training.model.vocab,
-                        static_cast<uint32_t>(1 + step));
-}
-
 /// At process 0; elsewhere nothing of use.
-Outcome train(Backend& backend, const Case& c, const Training& training, const Program& program) {
+Outcome train(Backend& backend, const Training& training, const Program& program) {
   Trainer trainer(backend, program, training);
   Processes& processes = backend.processes();
   Outcome outcome;
   for (int step = 0; step < kSteps; ++step) {
-    const double own = trainer.step(samples_of_step(c, training, step)).loss;
+    const double own = trainer.step(samples_for(program, training, step + 1)).loss;
     double sum = 0;
     for (const std::string& loss :
          processes.gather(std::string(reinterpret_cast<const char*>(&own), sizeof own))) {
@@ -67,7 +62,7 @@ Outcome train(Backend& backend, const Case& c, const Training& training, const P
 void check_against_reference(const Outcome& outcome, const Case& c, const Training& training) {
   PlainTraining plain(training);
   for (int step = 0; step < kSteps; ++step) {
-    const auto exact = plain.step(samples_of_step(c, training, step));
+    const auto exact = plain.step(samples_for(c.m, training, step + 1));
     EXPECT_NEAR(outcome.losses[step], exact.loss, 1e-10 * exact.loss);
     if (step == 0) {
       EXPECT_LE(gradient_error(outcome.gradients, exact.gradients), 1e-10);
@@ -93,12 +88,12 @@ TEST_P(MpiTraining, IsThatOfOneProcess) {
   training.optimizer.learning_rate = 0.01;
   const Program program = execution_program(schedule, layers, c.dp, c.variant);
   const BackendOptions options{.world_size = training.grid.size(), .deadline_s = 20, .poison = true};
-  const auto backend = cpu::make_backend(options, all_processes());
-  const Outcome outcome = train(*backend, c, training, program);
+  const auto backend = cpu::make_backend(options, &all_processes());
+  const Outcome outcome = train(*backend, training, program);
   if (!all_processes().is_root()) return;
 
   const RunGuard::Work work(backend->guard());  // the other processes wait
-  const Outcome one = train(*cpu::make_backend(options), c, training, program);
+  const Outcome one = train(*cpu::make_backend(options), training, program);
   EXPECT_EQ(outcome.losses, one.losses);
   EXPECT_EQ(outcome.gradients, one.gradients);
   EXPECT_EQ(outcome.weights, one.weights);

@@ -211,7 +211,7 @@ class MutatedBackend : public Backend {
  public:
   MutatedBackend(const BackendOptions& options, Mutation mutation)
       : mutation_(std::move(mutation)),
-        real_(cpu::make_backend(options, [this](std::unique_ptr<Kernels> kernels, Device& device) {
+        real_(cpu::make_backend(options, nullptr, [this](std::unique_ptr<Kernels> kernels, Device& device) {
           return std::make_unique<MutatedKernels>(std::move(kernels), device, mutation_);
         })) {}
   [[nodiscard]] std::string name() const override { return real_->name(); }

@@ -43,9 +43,9 @@ Program program_of_shares(const char* schedule) {
 
 // One step of tp 2, dp 2 (or cp 2), pp 2.
 Outcome run(const Mutation& mutation, Program program = healthy_program()) {
-  const Division division = program.division();
+  const Strategy strategy = program.strategy;
   Training training =
-      small_training(4, DType::f64, {.tp = 2, .cp = division.cp, .dp = 2 / division.cp, .pp = 2});
+      small_training(4, DType::f64, {.tp = 2, .cp = strategy.cp, .dp = 2 / strategy.cp, .pp = 2});
   training.clip_norm = 0.2;
   training.optimizer.weight_decay = 0.1;
   training.optimizer.epsilon = 0.1;  // so that Adam's first step feels how long a gradient is
@@ -57,7 +57,7 @@ Outcome run(const Mutation& mutation, Program program = healthy_program()) {
     outcome.loss_error = std::abs(run.step().loss / exact.loss - 1);
     outcome.gradient_error = gradient_error(run.trainer.gradients(), exact.gradients);
     outcome.weight_error = gradient_error(run.trainer.weights(), plain.weights());
-    Shape shape = shape_of(training, {.context_parallel = division.cp, .cp_method = division.cp_method});
+    Shape shape = shape_of(training, {.context_parallel = strategy.cp, .cp_method = strategy.cp_method});
     shape.shares_vocabulary = shares_vocabulary(run.trainer.program().schedule);
     const auto saved = peak_saved_bytes(run.trainer.program(), training.model, shape, Implementation::suite);
     for (const RankUse& use : run.trainer.use())

@@ -18,8 +18,7 @@ TEST(Bf16, EveryDivisionIsAsExactAsOneRank) {
         if (!sampled()) continue;
         const int m = 2 * pp + 2;
         const Training training = small_training(8, DType::bf16, {.tp = tp, .dp = dp, .pp = pp});
-        const auto samples =
-            random_samples(m * training.microbatch_size * dp, training.seq, training.model.vocab);
+        const auto samples = samples_for(m, training);
         const auto exact = exact_gradients(training, samples);
         const double one_rank_error =
             gradient_error(gradients_without_pipeline(training, 1, samples), exact.gradients);

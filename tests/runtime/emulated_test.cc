@@ -9,6 +9,7 @@
 #include "stp/cost/cost_table.h"
 #include "stp/emulated/emulated_backend.h"
 #include "stp/simulate/simulate.h"
+#include "support/effort.h"
 #include "support/refusal.h"
 #include "support/training.h"
 
@@ -79,7 +80,7 @@ TEST(Emulated, NoStepIsShorterThanTheSimulators) {
   table.all_reduce = 5e-4;
   table.transfer_between_nodes = table.transfer_within_node = table.transfer_beside_another = 3e-4;
   for (const char* schedule : {"1f1b", "1f1b-i", "zb-v", "dualpipev", "stp"})
-    for (const int pp : {2, 4})
+    for (int pp = 2; pp <= kMostRanks / 4; pp *= 2)
       for (const Release release : {Release::chain, Release::released}) {
         SCOPED_TRACE(std::string(schedule) + ", p " + std::to_string(pp));
         const RankGrid grid{.tp = 2, .pp = pp};

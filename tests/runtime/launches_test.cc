@@ -101,7 +101,7 @@ Both launches_of(const LaunchCase& c) {
   const Program program = execution_program(std::move(schedule), layers, 1, c.variant);
   std::map<const Device*, Launches> launches;
   const auto backend =
-      cpu::make_backend({.world_size = training.grid.size(), .deadline_s = 20},
+      cpu::make_backend({.world_size = training.grid.size(), .deadline_s = 20}, nullptr,
                         [&](std::unique_ptr<Kernels> kernels, Device& device) {
                           return std::make_unique<CountingKernels>(std::move(kernels), launches[&device]);
                         });
@@ -121,7 +121,7 @@ Both launches_of(const LaunchCase& c) {
       if (!computes && !is_collective(op.kind)) continue;
       const UnitPass pass = op.unit_pass == UnitPass::W_early ? UnitPass::W_late : op.unit_pass;
       UnitPart part = op.part;  // a collective's norm is of the first part of F, or of the last of I
-      if (!computes && program.division().divides(op.unit))
+      if (!computes && program.strategy.divides(op.unit))
         part = pass == UnitPass::F ? UnitPart::before : UnitPart::after;
       const std::string name = to_string(op.unit, pass) + suffix(part);
       counts.called[name] += launches[&backend->device(training.grid.rank({.pp = pp}))].of(id, op);

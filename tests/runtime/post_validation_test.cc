@@ -2,7 +2,6 @@
 // of a step is the longest span of a rank, as published.
 #include <gtest/gtest.h>
 
-#include <map>
 #include <numeric>
 #include <optional>
 
@@ -18,7 +17,6 @@ namespace stp {
 namespace {
 
 using namespace testing_support;
-using Weights = std::map<std::string, std::vector<double>>;
 
 // ---- run ----
 
@@ -31,7 +29,7 @@ struct ClippedCase {
   int pp = 2;
 };
 
-OnCpu run_of(const ClippedCase& c, bool post_validation, const std::optional<Mutation>& mutation) {
+OnCpu run_of(const ClippedCase& c, bool post_validation, const std::optional<Mutation>& mutation = {}) {
   Training training =
       small_training(4, c.type, {.tp = c.tp, .cp = c.variant.context_parallel, .dp = c.dp, .pp = c.pp});
   // The epsilon keeps Adam from magnifying the last bits of small gradients.
@@ -52,26 +50,15 @@ OnCpu run_of(const ClippedCase& c, bool post_validation, const std::optional<Mut
 }
 
 // Trains with tokens of the given seeds, one step each.
-class TrainingRun {
- public:
-  TrainingRun(const ClippedCase& c, bool post_validation, const std::optional<Mutation>& mutation = {})
-      : run_(run_of(c, post_validation, mutation)) {}
-  double step(uint32_t seed) { return run_.step(seed).loss; }
-  void steps(std::initializer_list<uint32_t> seeds) {
-    for (const uint32_t seed : seeds) step(seed);
-  }
-  Weights weights() { return run_.trainer.weights(); }
-  Weights masters() { return run_.trainer.masters(); }
-  /// Bytes that each rank holds.
-  std::vector<size_t> held() {
-    std::vector<size_t> held;
-    for (const int rank : run_.backend->ranks()) held.push_back(run_.backend->device(rank).memory().held());
-    return held;
-  }
-
- private:
-  OnCpu run_;
-};
+void steps(OnCpu& run, std::initializer_list<uint32_t> seeds) {
+  for (const uint32_t seed : seeds) run.step(seed);
+}
+// Bytes that each rank holds.
+std::vector<size_t> held_by(OnCpu& run) {
+  std::vector<size_t> held;
+  for (const int rank : run.backend->ranks()) held.push_back(run.backend->device(rank).memory().held());
+  return held;
+}
 
 std::vector<ClippedCase> cases(double clip_norm) {
   std::vector<ClippedCase> all;
@@ -110,10 +97,10 @@ TEST(PostValidation, StepsThatAreClippedLaterAreThoseOfASynchronousStep) {
   Sample sampled;
   for (const ClippedCase& c : cases(0.2)) {
     if (!sampled()) continue;
-    TrainingRun late(c, true), at_once(c, false);
+    OnCpu late = run_of(c, true), at_once = run_of(c, false);
     for (const uint32_t seed : {1, 2, 3, 4})
-      EXPECT_NEAR(late.step(seed), at_once.step(seed), 1e-12) << title(c) << ", step " << seed;
-    EXPECT_LE(gradient_error(late.weights(), at_once.weights()), 1e-12) << title(c);
+      EXPECT_NEAR(late.step(seed).loss, at_once.step(seed).loss, 1e-12) << title(c) << ", step " << seed;
+    EXPECT_LE(gradient_error(late.trainer.weights(), at_once.trainer.weights()), 1e-12) << title(c);
   }
 }
 
@@ -122,11 +109,11 @@ TEST(PostValidation, StepsThatAreUndoneHoldNoMemory) {
   Sample sampled;
   for (const ClippedCase& c : cases(1e-9)) {  // no step stands
     if (c.pp != 2 || c.type != DType::f64 || !sampled()) continue;
-    TrainingRun late(c, true);
-    late.steps({1, 2});
-    const std::vector<size_t> held = late.held();
-    late.steps({3, 4});
-    EXPECT_EQ(late.held(), held) << title(c);
+    OnCpu late = run_of(c, true);
+    steps(late, {1, 2});
+    const std::vector<size_t> held = held_by(late);
+    steps(late, {3, 4});
+    EXPECT_EQ(held_by(late), held) << title(c);
   }
 }
 
@@ -136,22 +123,22 @@ TEST(PostValidation, WithoutClippingNotABitDiffers) {
     for (const DType type : {DType::f64, DType::bf16}) {
       if (!sampled()) continue;
       c.type = type;
-      TrainingRun late(c, true), at_once(c, false);
-      late.steps({1, 2, 3});
-      at_once.steps({1, 2, 3});
-      EXPECT_EQ(late.weights(), at_once.weights()) << title(c);
-      EXPECT_EQ(late.masters(), at_once.masters()) << title(c);
+      OnCpu late = run_of(c, true), at_once = run_of(c, false);
+      steps(late, {1, 2, 3});
+      steps(at_once, {1, 2, 3});
+      EXPECT_EQ(late.trainer.weights(), at_once.trainer.weights()) << title(c);
+      EXPECT_EQ(late.trainer.masters(), at_once.trainer.masters()) << title(c);
     }
 }
 
 TEST(PostValidation, MastersOfBf16AreUndoneToo) {
   for (const bool zero : {false, true}) {
     const ClippedCase c{"zb-v", 2, 2, 0.2, {.sequence_parallel = true, .zero = zero}, DType::bf16};
-    TrainingRun late(c, true), at_once(c, false);
-    late.steps({1, 2, 3});
-    at_once.steps({1, 2, 3});
-    EXPECT_LE(gradient_error(late.masters(), at_once.masters()), 1e-6) << title(c);
-    EXPECT_LE(gradient_error(late.weights(), at_once.weights()), 1e-2) << title(c);
+    OnCpu late = run_of(c, true), at_once = run_of(c, false);
+    steps(late, {1, 2, 3});
+    steps(at_once, {1, 2, 3});
+    EXPECT_LE(gradient_error(late.trainer.masters(), at_once.trainer.masters()), 1e-6) << title(c);
+    EXPECT_LE(gradient_error(late.trainer.weights(), at_once.trainer.weights()), 1e-2) << title(c);
   }
 }
 
@@ -165,39 +152,39 @@ TEST(PostValidation, AStepThatIsNotFiniteIsUndone) {
       SCOPED_TRACE(title(c) + (last ? ", the last step" : ""));
       bool spoil = false;
       const int64_t of_head = int64_t{small_model(1).vocab} / c.tp * small_model(1).hidden;
-      TrainingRun late(c, true, Mutation{.spoiled_gradient = [&](const TensorView& gradient) {
-                         return spoil && gradient.elements() == of_head;
-                       }});
-      TrainingRun at_once(c, false);
+      OnCpu late = run_of(c, true, Mutation{.spoiled_gradient = [&](const TensorView& gradient) {
+                            return spoil && gradient.elements() == of_head;
+                          }});
+      OnCpu at_once = run_of(c, false);
       late.step(1);
       at_once.step(1);
       spoil = true;
       late.step(2);
       spoil = false;
       if (last) {
-        EXPECT_THROW(late.weights(), NotFinite);
+        EXPECT_THROW(late.trainer.weights(), NotFinite);
       } else {
         EXPECT_THROW(late.step(3), NotFinite);
-        for (const uint32_t seed : {4, 5}) EXPECT_NEAR(late.step(seed), at_once.step(seed), 1e-12);
+        for (const uint32_t seed : {4, 5}) EXPECT_NEAR(late.step(seed).loss, at_once.step(seed).loss, 1e-12);
       }
-      EXPECT_LE(gradient_error(late.weights(), at_once.weights()), 1e-12);
+      EXPECT_LE(gradient_error(late.trainer.weights(), at_once.trainer.weights()), 1e-12);
     }
 }
 
 TEST(PostValidation, WithoutTheWayBackWeightsAreWrong) {
   const ClippedCase c{"zb-v", 2, 1};
-  TrainingRun late(c, true, Mutation{.no_copies = true}), at_once(c, false);
-  late.steps({1, 2});
-  at_once.steps({1, 2});
-  EXPECT_GT(gradient_error(late.weights(), at_once.weights()), 1e-4);
+  OnCpu late = run_of(c, true, Mutation{.no_copies = true}), at_once = run_of(c, false);
+  steps(late, {1, 2});
+  steps(at_once, {1, 2});
+  EXPECT_GT(gradient_error(late.trainer.weights(), at_once.trainer.weights()), 1e-4);
 }
 
 TEST(PostValidation, ANormThatDoesNotSeeAllRanksClipsWrongly) {
   const ClippedCase c{"stp", 2, 1};
-  TrainingRun late(c, true, Mutation{.dropped_group = "model"}), at_once(c, false);
-  late.steps({1, 2});
-  at_once.steps({1, 2});
-  EXPECT_GT(gradient_error(late.weights(), at_once.weights()), 1e-6);
+  OnCpu late = run_of(c, true, Mutation{.dropped_group = "model"}), at_once = run_of(c, false);
+  steps(late, {1, 2});
+  steps(at_once, {1, 2});
+  EXPECT_GT(gradient_error(late.trainer.weights(), at_once.trainer.weights()), 1e-6);
 }
 
 // ---- simulated ----

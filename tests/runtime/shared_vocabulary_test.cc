@@ -17,11 +17,13 @@ using namespace testing_support;
 // and with what users combine them with. Three ranks: their shares are no powers of two.
 const char* const kShared[] = {"vocab-1", "vocab-2", "interlaced"};
 TEST(SharedVocabulary, OfEverySchedule) {
+  int cases = 0;
   for (const char* schedule : kShared)
     for (const int pp : {1, 2, 3, 4})
       for (const int tp : {1, 2})
         for (const int m : {1, 2, 2 * pp + 3})
-          expect_step({schedule, tp, 1, pp, m}, m == 2 ? DType::f32 : DType::f64);
+          if (kStride == 1 || cases++ % 5 == 0)
+            expect_step({schedule, tp, 1, pp, m}, m == 2 ? DType::f32 : DType::f64);
 }
 TEST(SharedVocabulary, OnAV) {  // backwards in one and in two
   for (const char* rank : {"E0.0 E0.1 F0.0 F0.1 F1.0 S0.0 F1.1 T0.0 S0.1 B1.0 T0.1 B1.1 B0.0 G0.0 B0.1 G0.1",

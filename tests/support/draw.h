@@ -102,10 +102,9 @@ class Draw {
     for (const Unit unit : {Unit::attn, Unit::mlp, Unit::head, Unit::embedding})
       for (const UnitPass pass : kUnitPasses)
         if (has_pass(unit, pass)) table.at(unit, pass) = seconds();
-    const Division division = lowering.strategy.division();
     for (const Unit unit : kLayerUnits)
-      for (const UnitPass pass : {UnitPass::F, UnitPass::I}) set_parts(table, division, unit, pass);
-    if (division.overlaps()) table.bulk = {{{seconds(), seconds()}, {seconds(), seconds()}}};
+      for (const UnitPass pass : {UnitPass::F, UnitPass::I}) set_parts(table, lowering.strategy, unit, pass);
+    if (lowering.strategy.overlaps()) table.bulk = {{{seconds(), seconds()}, {seconds(), seconds()}}};
     for (double* const each :
          {&table.kv_exchange, &table.qkv_all_to_all, &table.output_all_to_all, &table.all_reduce,
           &table.reduce_scatter, &table.all_gather, &table.row_exchange, &table.piece_scatter[0],
@@ -137,10 +136,10 @@ class Draw {
   Contention contention() { return chance(3) ? Contention{} : Contention{share(), share()}; }
 
  private:
-  void set_parts(CostTable& table, const Division& division, Unit unit, UnitPass pass) {
-    if (!division.divides(unit)) return;
+  void set_parts(CostTable& table, const Strategy& strategy, Unit unit, UnitPass pass) {
+    if (!strategy.divides(unit)) return;
     const auto steps = [&](UnitPart part) {
-      std::vector<double> each(division.steps(unit, pass, part));
+      std::vector<double> each(strategy.steps(unit, pass, part));
       for (double& step : each) step = seconds();
       return each;
     };

@@ -17,7 +17,7 @@ using namespace cuda;
 
 struct NcclProcess {
   NcclProcess(Processes& all, double deadline_s, NcclOptions options = {})
-      : processes(all), run(deadline_s, 0), device(run, all.index(), {.poison = true}) {
+      : processes(all), run(deadline_s), device(run, all.index(), {.poison = true}) {
     run.describe_with([](int, uint32_t op) { return "F0." + std::to_string(op); });
     groups.emplace(run, all, std::move(options));
   }

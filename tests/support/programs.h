@@ -26,7 +26,7 @@ inline std::string op_text(const Program& program, OpId id) {
   };
   switch (op.kind) {
     case OpKind::compute: {
-      const bool steps = program.division().steps(op.unit, op.unit_pass, op.part) > 1;
+      const bool steps = program.strategy.steps(op.unit, op.unit_pass, op.part) > 1;
       return of_action(to_string(op.unit, op.unit_pass) + suffix(op.part) + at +
                        (steps ? ", step " + step : ""));
     }

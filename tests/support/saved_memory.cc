@@ -108,8 +108,8 @@ std::vector<double> peak_saved_bytes(const Program& program, const ModelConfig& 
   for (const Unit unit : kUnits)
     units.emplace_back(program, unit, saved_tensors(model, shape, implementation, unit));
   const auto copied = [&](OpId op) {
-    return offloaded_bytes(model, shape, implementation, program.layers_per_stage[program.stage_of(op)],
-                           program.strategy.offload);
+    return offloaded_bytes(model, shape, implementation, {program.layers_per_stage[program.stage_of(op)]},
+                           program.strategy.offload)[0];
   };
   std::vector<double> peaks;
   for (int rank = 0; rank < program.schedule.pp(); ++rank) {

@@ -15,10 +15,7 @@ namespace stp {
 extern const Generator schedule_stp, schedule_stp_memory;
 
 inline Schedule stp_schedule(int pp, int microbatches, const Generator& generator = schedule_stp) {
-  GeneratorRequest request;
-  request.pp = pp;
-  request.microbatches = microbatches;
-  return make_schedule(generator, request);
+  return make_schedule(generator, {.pp = pp, .microbatches = microbatches});
 }
 
 /// The schedule of these blocks, by rank, unchecked.

@@ -173,11 +173,6 @@ inline std::vector<Variant> offloading() {
                        .offload = sequence_parallel == (cp == 1) ? 1 : 0.4});
   return all;
 }
-/// Whether to test that context parallelism with so many tensor-parallel ranks: of four ranks with those
-/// alone that matter.
-inline bool ring_fits(const Variant& variant, int tp) {
-  return variant.context_parallel == 2 || variant.sequence_parallel == (tp > 1);
-}
 inline std::string to_string(const Variant& variant) {
   return "order " + std::to_string(static_cast<int>(variant.order)) + " release " +
          std::to_string(static_cast<int>(variant.release)) + " sequence parallel " +
@@ -298,14 +293,6 @@ inline std::vector<Variant> with_vision() {
   return all;
 }
 
-/// Post-validation of replicas, and of replicas that share the optimizer's states.
-inline std::vector<Variant> post_validated() {
-  std::vector<Variant> all;
-  for (const bool zero : {false, true})
-    all.push_back({.sequence_parallel = true, .zero = zero, .post_validation = true});
-  return all;
-}
-
 /// How `training` divides the samples of a step into the microbatches of such a program, and the vision
 /// encoder that stands before its model; and as many heads of keys as are exchanged.
 inline void divide_samples(Training& training, const Variant& variant) {
@@ -328,15 +315,14 @@ inline std::vector<int> layers_of_stages(int stages, int each, const Variant& va
   if (variant.vision_layers > 0) layers.front() = 0;
   return layers;
 }
-inline int samples_of_step(const Program& program, const Training& training) {
-  return program.schedule.all_microbatches() * training.microbatch_size * training.grid.dp;
+/// Those of a step of so many microbatches.
+inline std::vector<TokenSample> samples_for(int microbatches, const Training& training, uint32_t seed = 1) {
+  return random_samples(microbatches * training.microbatch_size * training.grid.dp, training.seq,
+                        training.model.vocab, seed, training.vision_tokens);
 }
-
-/// Those of one step of `program`.
 inline std::vector<TokenSample> samples_for(const Program& program, const Training& training,
                                             uint32_t seed = 1) {
-  return random_samples(samples_of_step(program, training), training.seq, training.model.vocab, seed,
-                        training.vision_tokens);
+  return samples_for(program.schedule.all_microbatches(), training, seed);
 }
 
 /// What the model declares goes by it.
@@ -408,17 +394,10 @@ inline void expect_same_peaks(const RankUse& found, const RankUse& expected,
   for (const char* kind : kinds) EXPECT_EQ(found.peak_bytes.at(kind), expected.peak_bytes.at(kind)) << kind;
 }
 
-inline std::vector<reference::Sample> plain_samples(const std::vector<TokenSample>& samples) {
-  std::vector<reference::Sample> plain;
-  for (const TokenSample& sample : samples) plain.push_back({sample.tokens, sample.targets, sample.patches});
-  return plain;
-}
-
 inline reference::LossAndGradients exact_gradients(const Training& training,
                                                    const std::vector<TokenSample>& samples) {
-  return reference::loss_and_gradients(training.model,
-                                       reference::initial_parameters(training.model, training.initialisation),
-                                       plain_samples(samples));
+  return reference::loss_and_gradients(
+      training.model, reference::initial_parameters(training.model, training.initialisation), samples);
 }
 
 /// The same training step by step, on one rank, by lib/stp/reference.
@@ -430,7 +409,7 @@ class PlainTraining {
 
   /// The loss and the gradients with which the step begins.
   reference::LossAndGradients step(const std::vector<TokenSample>& samples) {
-    auto exact = reference::loss_and_gradients(training_.model, weights_, plain_samples(samples));
+    auto exact = reference::loss_and_gradients(training_.model, weights_, samples);
     const AdamW& o = training_.optimizer;
     reference::adamw_step({o.learning_rate, o.beta1, o.beta2, o.epsilon, o.weight_decay, training_.clip_norm},
                           exact.gradients, weights_, state_);

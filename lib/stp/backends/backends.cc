@@ -62,11 +62,10 @@ const std::vector<BuiltIn>& built_in_backends() {
        .memory = memory_of_machine,
        .facts = [] { return SharedJson(); },
        .examine = [](int) { return std::vector<Finding>(); },
-       .make = [](const BackendOptions& options, int) { return cpu::make_backend(options); },
+       .make = [](const BackendOptions& options, Processes* of_run,
+                  int) { return cpu::make_backend(options, of_run); },
        .replay = cpu::make_replay_backend,
-       .check_processes = [](const std::vector<std::string>&) {},
-       .one_of_several = [](const BackendOptions& options,
-                            Processes& processes) { return cpu::make_backend(options, processes); }},
+       .check_processes = [](const std::vector<std::string>&) {}},
       {.name = "emulated",
        .types = {DType::f32},
        .ranks = 0,
@@ -78,13 +77,12 @@ const std::vector<BuiltIn>& built_in_backends() {
        .memory = [] { return std::numeric_limits<double>::infinity(); },
        .facts = [] { return SharedJson(); },
        .examine = [](int) { return std::vector<Finding>(); },
-       .make = [](const BackendOptions& options, int) { return emulated::make_backend(options); },
+       .make = [](const BackendOptions& options, Processes* of_run,
+                  int) { return emulated::make_backend(options, of_run); },
        .replay = [](const BackendOptions&, const Replay&) -> std::unique_ptr<Backend> {
          throw InputError("", "--backend", "is emulated, which replays no real kernels", "use another");
        },
-       .check_processes = [](const std::vector<std::string>&) {},
-       .one_of_several = [](const BackendOptions& options,
-                            Processes& processes) { return emulated::make_backend(options, processes); }},
+       .check_processes = [](const std::vector<std::string>&) {}},
 #ifdef STP_HAVE_CUDA
       {.name = "cuda",
        .types = {DType::bf16, DType::f32},
@@ -96,12 +94,13 @@ const std::vector<BuiltIn>& built_in_backends() {
        .memory = [] { return cuda::gpu_memory(); },
        .facts = [] { return cuda::gpu_facts(); },
        .examine = [](int device) { return cuda::examine(cuda::gpu_of(device)); },
-       .make = [](const BackendOptions& options,
-                  int device) { return cuda::make_backend(options, cuda::gpu_of(device)); },
-       .replay = [](const BackendOptions& options,
-                    const Replay& replay) { return cuda::make_replay_backend(options, replay); },
-       .check_processes = check_nccl,
-       .one_of_several = one_gpu_of_several},
+       .make =
+           [](const BackendOptions& options, Processes* of_run, int device) {
+             return of_run != nullptr ? one_gpu_of_several(options, *of_run)
+                                      : cuda::make_backend(options, cuda::gpu_of(device));
+           },
+       .replay = cuda::make_replay_backend,
+       .check_processes = check_nccl},
 #endif
   };
   return all;
@@ -127,17 +126,13 @@ std::vector<Finding> examine(const BuiltIn& kind, int device, const std::vector<
   found.append(kind.examine(device));
   if (!lack_of(found.all()).empty()) return found.all();
   try {
-    const auto backend = kind.make({.world_size = 1}, device);
+    const auto backend = kind.make({.world_size = 1}, nullptr, device);
     for (const DType type : types) found.append(self_check(*backend, type));
   } catch (const std::exception& error) {
     found.add({"self-check", Finding::State::missing, error.what()});
   }
   if (const auto slow = too_slow(found.all()); slow && kind.ranks != 0) found.append({*slow});
   return found.all();
-}
-
-std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options) {
-  return built_in(name).make(options, 0);
 }
 
 void check_processes(const std::string& name, const Processes& processes, int world_size,
@@ -153,10 +148,10 @@ void check_processes(const std::string& name, const Processes& processes, int wo
 }
 
 std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options,
-                                      Processes& processes) {
-  if (processes.count() == 1) return make_backend(name, options);
-  check_processes(name, processes, options.world_size, options.nccl);
-  return built_in(name).one_of_several(options, processes);
+                                      Processes* of_run) {
+  if (of_run != nullptr && of_run->count() == 1) of_run = nullptr;
+  if (of_run != nullptr) check_processes(name, *of_run, options.world_size, options.nccl);
+  return built_in(name).make(options, of_run, 0);
 }
 
 std::unique_ptr<Backend> make_replay_backend(const std::string& name, const BackendOptions& options,

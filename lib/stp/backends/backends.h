@@ -30,10 +30,9 @@ struct BuiltIn {
   std::vector<Finding> (*examine)(int device);  // what it finds of drivers, devices and libraries
 
   // The backend's implementation of the functions below.
-  std::unique_ptr<Backend> (*make)(const BackendOptions& options, int device);
+  std::unique_ptr<Backend> (*make)(const BackendOptions& options, Processes* of_run, int device);
   std::unique_ptr<Backend> (*replay)(const BackendOptions& options, const Replay& replay);
   void (*check_processes)(const std::vector<std::string>& nccl);
-  std::unique_ptr<Backend> (*one_of_several)(const BackendOptions& options, Processes& processes);
 };
 const std::vector<BuiltIn>& built_in_backends();
 /// The backend called `name`. Throws InputError if there is none, as do the functions below.
@@ -43,13 +42,12 @@ const BuiltIn& built_in(const std::string& name);
 /// libraries, then small kernels with known results (lib/stp/device/self_check.h).
 std::vector<Finding> examine(const BuiltIn& kind, int device, const std::vector<DType>& types);
 
-/// Makes a backend with all ranks in this process.
-std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options);
-/// Makes a backend with only the ranks of this process (ranks_of_process). If the backend has devices, each
-/// process has one device and one rank. `processes` must outlive the backend. All processes make their
-/// backends in the same order. Throws InputError like check_processes().
+/// Makes a backend with only the ranks of this process (ranks_of_process): all, if `of_run` is null or one
+/// process. If the backend has devices, each of several processes has one device and one rank. `of_run` must
+/// outlive the backend. All processes make their backends in the same order. Throws InputError like
+/// check_processes().
 std::unique_ptr<Backend> make_backend(const std::string& name, const BackendOptions& options,
-                                      Processes& processes);
+                                      Processes* of_run = nullptr);
 /// Throws InputError if several processes cannot drive a run of `world_size` ranks on this backend: this
 /// build lacks NCCL, the number of processes, ranks and devices differs, or `nccl` (BackendOptions::nccl) is
 /// invalid.

@@ -20,18 +20,18 @@ bool lock(int file) { return flock(file, LOCK_EX | LOCK_NB) == 0; }
 
 }  // namespace
 
-PartialLock::PartialLock(PartialLock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
+OpenFile::OpenFile(OpenFile&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
 
-PartialLock& PartialLock::operator=(PartialLock&& other) noexcept {
+OpenFile& OpenFile::operator=(OpenFile&& other) noexcept {
   std::swap(file_, other.file_);
   return *this;
 }
 
-PartialLock::~PartialLock() {
+OpenFile::~OpenFile() {
   if (file_ >= 0) close(file_);
 }
 
-PartialLock make_partial(const fs::path& folder, fs::path& path, PartialKind kind) {
+OpenFile make_partial(const fs::path& folder, fs::path& path, PartialKind kind) {
   while (true) {
     std::string name = (folder / (std::string(kPrefix) + "XXXXXX")).string();
     int file = -1;
@@ -43,7 +43,7 @@ PartialLock make_partial(const fs::path& folder, fs::path& path, PartialKind kin
     // next.
     const bool removed = file < 0 && kind == PartialKind::folder && errno == ENOENT && fs::exists(folder);
     if (removed) continue;
-    PartialLock made(file);
+    OpenFile made(file);
     path = made ? name : "";
     // On a file system without locks, nothing is removed.
     std::error_code ignored;
@@ -56,7 +56,7 @@ std::vector<std::string> remove_leftovers(const fs::path& folder) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
     if (!entry.path().filename().string().starts_with(kPrefix)) continue;
-    const PartialLock left(open(entry.path().c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+    const OpenFile left(open(entry.path().c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
     if (left && lock(left.file()) && fs::remove_all(entry.path(), ignored) > 0)
       removed.push_back(entry.path().string());
   }

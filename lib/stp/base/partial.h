@@ -8,14 +8,14 @@
 
 namespace stp {
 
-/// An open, locked file or folder. The lock ends with the process at the latest.
-class PartialLock {
+/// An open file or folder. A lock on it ends with it, and with the process at the latest.
+class OpenFile {
  public:
-  PartialLock() = default;
-  explicit PartialLock(int file) : file_(file) {}
-  PartialLock(PartialLock&& other) noexcept;
-  PartialLock& operator=(PartialLock&& other) noexcept;
-  ~PartialLock();
+  OpenFile() = default;
+  explicit OpenFile(int file) : file_(file) {}
+  OpenFile(OpenFile&& other) noexcept;
+  OpenFile& operator=(OpenFile&& other) noexcept;
+  ~OpenFile();
   explicit operator bool() const { return file_ >= 0; }
   [[nodiscard]] int file() const { return file_; }
 
@@ -26,7 +26,7 @@ class PartialLock {
 enum class PartialKind { file, folder };
 
 /// Creates `path`, ".stp-partial-XXXXXX" in `folder`, and locks it. Returns no lock if that is impossible.
-PartialLock make_partial(const std::filesystem::path& folder, std::filesystem::path& path, PartialKind kind);
+OpenFile make_partial(const std::filesystem::path& folder, std::filesystem::path& path, PartialKind kind);
 
 /// Removes partial outputs in `folder` that no process has locked; returns their paths.
 std::vector<std::string> remove_leftovers(const std::filesystem::path& folder);

@@ -97,7 +97,7 @@ UnitChains unit_chains(const CostTable& table, const Lowering& lowering) {
                  .strategy = lowering.strategy.of_compute(),
                  .embedding = lowering.embedding,
                  .vision_layers = lowering.vision_layers};
-  const bool overlaps = alone.strategy.division().overlaps();
+  const bool overlaps = alone.strategy.overlaps();
   if (!overlaps) alone.strategy.tp_overlap = TpOverlap::none;
   Schedule schedule{"alone", Placement::loop(1, 3), overlaps ? 2 : 1, {{}}};
   for (int16_t chunk = 0; chunk < 3; ++chunk) schedule.ranks[0].emplace_back(Action{Pass::F, chunk, 0});

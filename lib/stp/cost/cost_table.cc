@@ -23,7 +23,7 @@ Alone layer_alone(const CostTable& table, const Lowering& lowering) {
        {Action{Pass::F, 0, 0}, {Pass::F, 1, 0}, {Pass::F, 2, 0}, {Pass::I, 2, 0}, {Pass::I, 1, 0}})
     schedule.ranks[0].emplace_back(action);
   Lowering of_layer{.strategy = lowering.strategy.of_compute()};
-  if (!of_layer.strategy.division().overlaps()) of_layer.strategy.tp_overlap = TpOverlap::none;
+  if (!of_layer.strategy.overlaps()) of_layer.strategy.tp_overlap = TpOverlap::none;
   const Program program = lower(std::move(schedule), {0, 1, 0}, of_layer);
   const std::vector<double> seconds = op_seconds(program, table);
   std::vector<double> ends(program.ops.size()), stream_ends(program.streams.size(), 0);
@@ -72,9 +72,9 @@ double compute_seconds(const Op& op, int rank, const CostTable& table) {
   return table.on_rank(rank, op.unit, op.unit_pass) + (in_S ? table.vocabulary.in_S : 0);
 }
 
-double scatter_seconds(const Op& op, const Division& division, const CostTable& table) {
+double scatter_seconds(const Op& op, const Strategy& strategy, const CostTable& table) {
   if (op.part == UnitPart::whole) return table.collectives(op.unit, op.unit_pass).scatter;
-  const bool last = op.step + 1 == division.steps(op.unit, UnitPass::F, UnitPart::after);
+  const bool last = op.step + 1 == strategy.steps(op.unit, UnitPass::F, UnitPart::after);
   return (last ? table.last_piece_scatter : table.piece_scatter)[static_cast<size_t>(op.unit)];
 }
 
@@ -123,7 +123,7 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
     case OpKind::all_reduce:
       return table.all_reduce_of(op.unit, op.unit_pass);
     case OpKind::reduce_scatter:
-      return scatter_seconds(op, program.strategy.division(), table);
+      return scatter_seconds(op, program.strategy, table);
     case OpKind::all_gather:
       return table.collectives(op.unit, op.unit_pass).gather;
     case OpKind::transfer:
@@ -220,7 +220,7 @@ double CostTable::Parts::step(UnitPart part, int step) const {
   return 0;
 }
 
-CostTable unit_cost_table(JsonInput input, const Division& division, int ranks) {
+CostTable unit_cost_table(JsonInput input, const Strategy& strategy) {
   CostTable table;
   const auto read = [&](const std::string& key) { return input.number_or(key, 0, 0, kLongestSeconds); };
   const auto read_parts = [&](UnitPass pass) {
@@ -230,7 +230,7 @@ CostTable unit_cost_table(JsonInput input, const Division& division, int ranks) 
                         "write " + name + "_before, " + name + "_core and " + name + "_after");
     const auto part = [&](UnitPart which) { return read(name + suffix(which)); };
     const double before = part(UnitPart::before), core = part(UnitPart::core), after = part(UnitPart::after);
-    const int steps = division.steps(Unit::attn, pass, UnitPart::core);
+    const int steps = strategy.steps(Unit::attn, pass, UnitPart::core);
     table.parts_of(Unit::attn, pass) = {
         .before = {before}, .core = std::vector(steps, core), .after = {after}};
     table.at(Unit::attn, pass) = before + steps * core + after;
@@ -243,14 +243,14 @@ CostTable unit_cost_table(JsonInput input, const Division& division, int ranks) 
       return;
     }
     const std::vector<double> all = input.numbers(key, 0, kLongestSeconds);
-    if (all.size() != static_cast<size_t>(ranks))
+    if (all.size() != static_cast<size_t>(strategy.pp))
       throw input.error(
-          key, "has " + std::to_string(all.size()) + " entries for " + std::to_string(ranks) + " ranks",
+          key, "has " + std::to_string(all.size()) + " entries for " + std::to_string(strategy.pp) + " ranks",
           "write one number, or one for each rank");
-    mean = std::accumulate(all.begin(), all.end(), 0.0) / ranks;
+    mean = std::accumulate(all.begin(), all.end(), 0.0) / strategy.pp;
     table.by_rank[{unit, pass}] = all;
   };
-  const bool in_parts = division.cp > 1;
+  const bool in_parts = strategy.cp > 1;
   for (const Unit unit : kUnits)
     for (const UnitPass pass : kUnitPasses)
       if (!is_vision(unit) && has_pass(unit, pass) &&
@@ -259,7 +259,7 @@ CostTable unit_cost_table(JsonInput input, const Division& division, int ranks) 
   if (in_parts) {
     read_parts(UnitPass::F);
     read_parts(UnitPass::I);
-    if (division.exchanges_heads())
+    if (strategy.exchanges_heads())
       table.qkv_all_to_all = table.output_all_to_all = read("all_to_all");
     else
       table.kv_exchange = read("kv_exchange");
@@ -331,7 +331,7 @@ PassCosts pass_costs(const CostTable& table, double layers, const Lowering& lowe
   const auto both = [&](UnitPass pass) { return table.at(Unit::attn, pass) + table.at(Unit::mlp, pass); };
   PassCosts costs{.W = layers * (both(UnitPass::W_early) + both(UnitPass::W_late)),
                   .p2p = table.transfer_between_nodes};
-  if (lowering.strategy.division().divides(Unit::attn)) {
+  if (lowering.strategy.divides(Unit::attn)) {
     const Alone alone = layer_alone(table, lowering);
     costs.F = layers * alone.F;
     costs.I = layers * alone.I;

@@ -21,7 +21,7 @@ struct CostTable {
   std::array<std::array<double, kUnitPasses.size()>, kUnits.size()> unit{};  // by unit and pass, one layer
   /// Of passes that take each pipeline rank its own time; at() has the mean.
   std::map<std::pair<Unit, UnitPass>, std::vector<double>> by_rank;
-  /// F and I of attn or mlp by step, if Program::division divides them; at() has the whole pass.
+  /// F and I of attn or mlp by step, if the Program's strategy divides them; at() has the whole pass.
   struct Parts {
     double norm = 0;
     std::vector<double> before, core, after;
@@ -109,11 +109,11 @@ struct CostTable {
 };
 
 /// Reads a scenario's `costs.unit`: seconds ≥ 0, zero if left out. Keys are to_string(unit, pass), whose
-/// value may be an array with one number for each of `ranks` pipeline ranks, and `all_reduce`, `p2p`,
+/// value may be an array with one number for each pipeline rank, and `all_reduce`, `p2p`,
 /// `gradient_reduce`, `offload`, `reload` and `vocabulary`. With context parallelism, attn.F and
 /// attn.I are replaced by parts: attn.F_before, attn.F_core (one step), attn.F_after, and the same for I;
 /// there is also `kv_exchange` or `all_to_all`.
-CostTable unit_cost_table(JsonInput input, const Division& division = {}, int ranks = 1);
+CostTable unit_cost_table(JsonInput input, const Strategy& strategy = {});
 
 /// Each op's seconds.
 std::vector<double> op_seconds(const Program& program, const CostTable& table);

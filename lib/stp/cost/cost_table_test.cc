@@ -31,11 +31,11 @@ using testing::StartsWith;
 
 // ---- unit tables ----
 
-CostTable unit_table(const json& value, const Division& division = {}) {
-  return unit_cost_table(JsonInput(value, "s.json", "costs.unit"), division);
+CostTable unit_table(const json& value, const Strategy& strategy = {}) {
+  return unit_cost_table(JsonInput(value, "s.json", "costs.unit"), strategy);
 }
 // Attention in parts, and what an exchange takes.
-CostTable table_in_parts(const std::string& exchange, double seconds, const Division& division) {
+CostTable table_in_parts(const std::string& exchange, double seconds, const Strategy& strategy) {
   return unit_table({{"attn.F_before", 1},
                      {"attn.F_core", 2},
                      {"attn.F_after", 4},
@@ -43,11 +43,11 @@ CostTable table_in_parts(const std::string& exchange, double seconds, const Divi
                      {"attn.I_core", 16},
                      {"attn.I_after", 32},
                      {exchange, seconds}},
-                    division);
+                    strategy);
 }
 CostTable ring_table(double exchange) { return table_in_parts("kv_exchange", exchange, {.cp = 3}); }
 // Of sequences that four ranks share.
-constexpr Division kHeadsOfFour{.cp = 4, .cp_method = CpMethod::all_to_all};
+constexpr Strategy kHeadsOfFour{.cp = 4, .cp_method = CpMethod::all_to_all};
 CostTable all_to_all_table() { return table_in_parts("all_to_all", 64, kHeadsOfFour); }
 
 TEST(UnitCostTable, PutsEveryKeyInItsOwnPlace) {
@@ -136,7 +136,7 @@ TEST(UnitCostTable, RefusesWhatItDoesNotKnowAndWhatIsNoTime) {
 TEST(UnitCostTable, TakesANumberForEachRank) {
   const std::string rank = "E0.0 F0.0 S0.0 B0.0 U0.0 G0.0";
   const json costs{{"attn.F", {1, 2}}, {"head.W", {3, 5}}, {"embedding.F", {7, 11}}, {"vocabulary", 0.5}};
-  const CostTable table = unit_cost_table(JsonInput(costs, "s.json"), {}, 2);
+  const CostTable table = unit_cost_table(JsonInput(costs, "s.json"), {.pp = 2});
   EXPECT_EQ(table.at(Unit::attn, UnitPass::F), 1.5);
   const Program program =
       lower(schedule_from_text("# placement loop\n" + rank + "\n" + rank + "\n", "x.txt"), {1, 1}, {});
@@ -359,7 +359,7 @@ TEST(PassCosts, HaveTheExchangesThatTheStepsOfTheCoreDoNotHide) {
 TEST(PassCosts, HaveAllToAllsWhole) {
   CostTable table = all_to_all_table();
   table.output_all_to_all = 128;
-  Lowering lowering{.strategy = {.cp = kHeadsOfFour.cp, .cp_method = kHeadsOfFour.cp_method}};
+  Lowering lowering{.strategy = kHeadsOfFour};
   expect_seconds_alone(table, lowering);
   lowering.strategy.recompute.core = true;
   expect_seconds_alone(table, lowering);

@@ -53,36 +53,27 @@ class Groups {
       add(pipeline_, grid_.pipeline_group(first), {0, grid_.size()});
   }
 
-  [[nodiscard]] double pipeline_all_reduce(double bytes) const {
-    return slowest(pipeline_, all_reduce_seconds, bytes);
+  using Spans = std::vector<GroupSpan>;
+  [[nodiscard]] const Spans& tensor() const { return tensor_; }
+  [[nodiscard]] const Spans& pipeline() const { return pipeline_; }
+  [[nodiscard]] const Spans& data(int pp) const { return data_[pp % different_]; }
+  [[nodiscard]] double all_reduce(const Spans& spans, double bytes) const {
+    return slowest(spans, all_reduce_seconds, bytes);
   }
-  [[nodiscard]] double pipeline_half_all_reduce(double bytes) const {
-    return slowest(pipeline_, half_all_reduce_seconds, bytes);
-  }
-
-  [[nodiscard]] double tensor_all_reduce(double bytes) const {
-    return slowest(tensor_, all_reduce_seconds, bytes);
-  }
-  [[nodiscard]] double tensor_half_all_reduce(double bytes) const {
-    return slowest(tensor_, half_all_reduce_seconds, bytes);
-  }
-  [[nodiscard]] double data_all_reduce(int pp, double bytes) const {
-    return slowest(data_[pp % different_], all_reduce_seconds, bytes);
-  }
-  [[nodiscard]] double data_half_all_reduce(int pp, double bytes) const {
-    return slowest(data_[pp % different_], half_all_reduce_seconds, bytes);
+  [[nodiscard]] double half_all_reduce(const Spans& spans, double bytes) const {
+    return slowest(spans, half_all_reduce_seconds, bytes);
   }
 
   // Between the ranks with the same place in two pipeline ranks.
   [[nodiscard]] double pair_all_reduce(int pp, int other, double bytes) const {
-    std::vector<GroupSpan> spans;
+    Spans spans;
     const RankRange all = ranks_of(pp), others = ranks_of(other);
     for (int rank = all.begin; rank < all.end; ++rank) {
       std::vector<int> pair{rank, rank - all.begin + others.begin};
       std::sort(pair.begin(), pair.end());
       add(spans, pp, pair);
     }
-    return slowest(spans, all_reduce_seconds, bytes);
+    return all_reduce(spans, bytes);
   }
 
   // Seconds of an exchange of `bytes` from each rank of the context- or tensor-parallel rings to each of the
@@ -136,15 +127,13 @@ class Groups {
     return {grid_.rank({0, 0, 0, pp}), grid_.rank({0, 0, 0, pp + 1})};
   }
   // Most groups are equal.
-  void add(std::vector<GroupSpan>& spans, int pp, const std::vector<int>& members) const {
-    add(spans, members, ranks_of(pp));
-  }
-  void add(std::vector<GroupSpan>& spans, const std::vector<int>& members, const RankRange& all) const {
+  void add(Spans& spans, int pp, const std::vector<int>& members) const { add(spans, members, ranks_of(pp)); }
+  void add(Spans& spans, const std::vector<int>& members, const RankRange& all) const {
     const GroupSpan span = span_of(profile_, members, all);
     if (std::find(spans.begin(), spans.end(), span) == spans.end()) spans.push_back(span);
   }
   using Seconds = double(const HardwareProfile& profile, double bytes, const GroupSpan& span);
-  [[nodiscard]] double slowest(const std::vector<GroupSpan>& spans, Seconds* seconds, double bytes) const {
+  [[nodiscard]] double slowest(const Spans& spans, Seconds* seconds, double bytes) const {
     double longest = 0;
     for (const GroupSpan& span : spans) longest = std::max(longest, seconds(profile_, bytes, span));
     return longest;
@@ -154,8 +143,8 @@ class Groups {
   const RankGrid grid_;
   const bool whole_nodes_;  // of each pipeline rank, which then are all alike
   const int different_;     // pipeline ranks
-  std::vector<GroupSpan> tensor_, pipeline_;
-  std::vector<std::vector<GroupSpan>> data_;  // by pipeline rank, of those that differ
+  Spans tensor_, pipeline_;
+  std::vector<Spans> data_;  // by pipeline rank, of those that differ
 };
 
 // Transfer of a stage's output to the next; `send` gives the seconds of bytes.
@@ -164,7 +153,7 @@ double hop_seconds(const Job& job, const Groups& groups, Send send) {
   const double bytes = hidden_bytes(job.model, job.shape);
   const int tp = job.strategy().tp;
   if (job.strategy().sequence_parallel) return send(bytes / tp);
-  if (job.scatter_transfers) return send(bytes / tp) + groups.tensor_half_all_reduce(bytes);
+  if (job.scatter_transfers) return send(bytes / tp) + groups.half_all_reduce(groups.tensor(), bytes);
   return send(bytes);
 }
 
@@ -199,41 +188,41 @@ double saved_by_streams(const HardwareProfile& profile, const Gemm& piece, int s
 
 // Adds the parts of the units that job.shape divides.
 void add_parts(const Job& job, const HardwareProfile& profile, CostTable& table) {
-  const Division division = job.strategy().division();
+  const Strategy& strategy = job.strategy();
   const Recipe::OverlapSms& overlap_sms = job.recipe.overlap_sms;
   for (const Unit unit : kLayerUnits) {
-    if (!division.divides(unit)) continue;
+    if (!strategy.divides(unit)) continue;
     const auto index = static_cast<size_t>(unit);
     const auto step_seconds = [&](UnitPass pass, UnitPart part, int step, int sms_aside) {
       const Work work = unit_part_work(job.model, job.shape, job.implementation, unit, pass, part, step);
       const double alone = seconds(work, job.implementation, profile, sms_aside);
-      const int steps = division.steps(unit, pass, part);
+      const int steps = strategy.steps(unit, pass, part);
       return part == UnitPart::core || steps == 1 || !uses_transformer_engine(job.implementation)
                  ? alone
                  : alone + saved_by_streams(profile, work.gemms.front(), steps, step + 1 == steps,
-                                            is_divided_by_columns(division, unit, part),
+                                            is_divided_by_columns(strategy, unit, part),
                                             part == UnitPart::before ? table.row_exchange : 0,
                                             sms_aside + profile.receive_sms);
     };
     for (const UnitPass pass : {UnitPass::F, UnitPass::I}) {
       const auto steps = [&](UnitPart part, int sms_aside = 0) {
         std::vector<double> all;
-        for (int step = 0; step < division.steps(unit, pass, part); ++step)
+        for (int step = 0; step < strategy.steps(unit, pass, part); ++step)
           all.push_back(step_seconds(pass, part, step, sms_aside));
         return all;
       };
       CostTable::Parts& parts = table.parts_of(unit, pass);
-      if (division.steps(unit, pass, UnitPart::norm) > 0) parts.norm = steps(UnitPart::norm).front();
+      if (strategy.steps(unit, pass, UnitPart::norm) > 0) parts.norm = steps(UnitPart::norm).front();
       parts.before = steps(UnitPart::before);
       parts.core = steps(UnitPart::core);
       // GEMMs beside the methods `pipeline` and `bulk` lose only these SMs: such collectives do not contend
       // (Program::contends). The exchanges of the method `ring_exchange` use copy engines and no SMs.
       parts.after =
-          steps(UnitPart::after, pass == UnitPass::F && division.overlaps() && !division.ring_scatter[index]
+          steps(UnitPart::after, pass == UnitPass::F && strategy.overlaps() && !strategy.ring_scatter[index]
                                      ? overlap_sms.forward[index]
                                      : 0);
     }
-    if (!division.overlaps()) continue;
+    if (!strategy.overlaps()) continue;
     if (!table.bulk) table.bulk = std::array<CostTable::Bulk, 2>();
     (*table.bulk)[index] = {
         .after_I = step_seconds(UnitPass::I, UnitPart::after, 0, overlap_sms.input_gradient[index]),
@@ -244,7 +233,7 @@ void add_parts(const Job& job, const HardwareProfile& profile, CostTable& table)
 
 void add_exchanges(const Job& job, const HardwareProfile& profile, const Groups& groups, CostTable& table) {
   const int cp = job.strategy().cp;
-  if (job.strategy().division().exchanges_heads()) {
+  if (job.strategy().exchanges_heads()) {
     // Sent data is first brought into the order of the ranks, and received data into the order of rows or
     // heads: each is one read and one write.
     const auto all_to_all = [&](double bytes) {
@@ -264,16 +253,17 @@ void add_collectives(const Job& job, const HardwareProfile& profile, const Group
   // (pytorch/cross_entropy.py). The all-reduce of the head's input gradient hides behind its weight gradient,
   // which is larger.
   const double of_loss = kFp32 * job.shape.tokens();
-  table.at(Unit::head, UnitPass::F) += uses_transformer_engine(job.implementation)
-                                           ? groups.tensor_half_all_reduce(3 * of_loss * job.strategy().tp)
-                                           : 3 * groups.tensor_all_reduce(of_loss);
+  table.at(Unit::head, UnitPass::F) +=
+      uses_transformer_engine(job.implementation)
+          ? groups.half_all_reduce(groups.tensor(), 3 * of_loss * job.strategy().tp)
+          : 3 * groups.all_reduce(groups.tensor(), of_loss);
   const double bytes = hidden_bytes(job.model, job.shape);
   if (job.strategy().sequence_parallel) {
-    table.reduce_scatter = table.all_gather = groups.tensor_half_all_reduce(bytes);
-    if (job.strategy().division().overlaps()) {
+    table.reduce_scatter = table.all_gather = groups.half_all_reduce(groups.tensor(), bytes);
+    if (job.strategy().overlaps()) {
       table.row_exchange =
           groups.exchange(bytes / job.strategy().tp, &RankGrid::Place::tp, job.strategy().tp);
-      table.piece_scatter.fill(groups.tensor_half_all_reduce(bytes / kPipelineSteps));
+      table.piece_scatter.fill(groups.half_all_reduce(groups.tensor(), bytes / kPipelineSteps));
       table.last_piece_scatter = table.piece_scatter;
       for (size_t unit = 0; unit < 2; ++unit) {
         if (!job.strategy().ring_scatter[unit]) continue;
@@ -290,7 +280,7 @@ void add_collectives(const Job& job, const HardwareProfile& profile, const Group
               fused(job, profile, unit, pass, table.all_gather);
     }
   } else {
-    table.all_reduce = groups.tensor_all_reduce(bytes);
+    table.all_reduce = groups.all_reduce(groups.tensor(), bytes);
   }
   // Transformer Engine's recomputed MLP gathers its input and reduces its output again.
   if (uses_transformer_engine(job.implementation) && job.strategy().recompute.mlp)
@@ -298,7 +288,7 @@ void add_collectives(const Job& job, const HardwareProfile& profile, const Group
         job.strategy().sequence_parallel ? table.all_gather + table.reduce_scatter : table.all_reduce;
   if (job.model.has_vision()) {
     const auto reduced = [&](Unit unit, UnitPass pass) {
-      return groups.tensor_all_reduce(reduced_bytes(job.model, job.shape, unit, pass));
+      return groups.all_reduce(groups.tensor(), reduced_bytes(job.model, job.shape, unit, pass));
     };
     table.vision_all_reduce = reduced(Unit::vision_attn, UnitPass::F);
     table.merged_all_reduce = reduced(Unit::merger, UnitPass::F);
@@ -315,13 +305,14 @@ void add_shared_vocabulary(const Job& job, const HardwareProfile& profile, const
                own = strategy.sequence_parallel ? bytes / strategy.tp : bytes,
                of_token = kFp32 * job.shape.tokens();
   CostTable::OfAllStages& all = table.vocabulary;
-  all.sum = groups.pipeline_all_reduce(own);
+  all.sum = groups.all_reduce(groups.pipeline(), own);
   all.broadcast =
-      job.implementation == Implementation::suite ? all.sum : groups.pipeline_half_all_reduce(own);
-  all.statistics = groups.pipeline_all_reduce(of_token) + groups.pipeline_all_reduce(2 * of_token);
+      job.implementation == Implementation::suite ? all.sum : groups.half_all_reduce(groups.pipeline(), own);
+  all.statistics =
+      groups.all_reduce(groups.pipeline(), of_token) + groups.all_reduce(groups.pipeline(), 2 * of_token);
   all.sum_and_statistics = all.sum + all.statistics + 7 * own / profile.memory_bytes_per_s;
-  all.in_S = 2 * (strategy.sequence_parallel ? groups.tensor_half_all_reduce(bytes)
-                                             : groups.tensor_all_reduce(bytes));
+  all.in_S = 2 * (strategy.sequence_parallel ? groups.half_all_reduce(groups.tensor(), bytes)
+                                             : groups.all_reduce(groups.tensor(), bytes));
 }
 
 // Adds the times of transfers between stages, for tensors and for the gradients' norm.
@@ -412,9 +403,9 @@ void add_reductions(const Job& job, const HardwareProfile& profile, const Groups
       for (const Bucket& bucket : first_buckets) of_buckets.push_back(bucket.parameters);
     }
     for (const double own : of_buckets) {
-      reduce.push_back(groups.data_all_reduce(rank, job.shape.gradient_bytes * own));
-      scatter.push_back(groups.data_half_all_reduce(rank, job.shape.gradient_bytes * own));
-      gather.push_back(groups.data_half_all_reduce(rank, job.shape.element_bytes * own));
+      reduce.push_back(groups.all_reduce(groups.data(rank), job.shape.gradient_bytes * own));
+      scatter.push_back(groups.half_all_reduce(groups.data(rank), job.shape.gradient_bytes * own));
+      gather.push_back(groups.half_all_reduce(groups.data(rank), job.shape.element_bytes * own));
     }
     table.gradient_reduce.push_back(std::move(reduce));
     table.gradient_scatter.push_back(std::move(scatter));

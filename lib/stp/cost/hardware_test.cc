@@ -409,7 +409,7 @@ TEST(OpSeconds, OfCopiesAreBytesOverTheHostLinks) {
   const Job job{model("llm-12.1b"), {6144, 1, {.tp = 4, .pp = 4, .offload = 0.4}}, Implementation::megatron};
   const std::vector<int> layers{4, 4, 4, 4, 4, 4, 4, 2};
   const CostTable table = hardware_cost_table(job, profile, layers, Placement::v(4));
-  const double bytes = offloaded_bytes(job.model, job.shape, job.implementation, 4, 0.4);
+  const double bytes = offloaded_bytes(job.model, job.shape, job.implementation, {4}, 0.4)[0];
   const auto by_stage = activation_bytes(job, layers);
   EXPECT_LE(bytes, 0.4 * by_stage[0].until_I);
   EXPECT_GT(bytes, 0.35 * by_stage[0].until_I);

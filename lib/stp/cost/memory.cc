@@ -19,9 +19,9 @@ std::vector<double> parameters_per_stage(const Job& job, const std::vector<int>&
                                          const Placement& placement) {
   const double vocabulary =
       job.model.vocabulary_parameters() / job.strategy().tp / job.shape.vocabulary_ranks();
+  const double of_layer = job.model.layer_parameters();
   std::vector<double> parameters;
-  for (const int layers : layers_per_stage)
-    parameters.push_back(layers * job.model.layer_parameters() / job.strategy().tp);
+  for (const int layers : layers_per_stage) parameters.push_back(layers * of_layer / job.strategy().tp);
   const auto is_here = [&](int stage) { return placement.rank_of(stage) == placement.rank_of(0); };
   const bool both_ends_here = is_here(placement.stages() - 1);  // also with two pipelines
   for (int stage = 0; stage < placement.stages(); ++stage) {
@@ -56,7 +56,7 @@ WorkingBytes working_bytes(double parameters, const Job& job, bool last_stage,
   if (!uses_transformer_engine(job.implementation)) return {};
   const Strategy& strategy = job.strategy();
   const double hidden = hidden_bytes(job.model, job.shape), tokens = kBf16 * job.shape.tokens();
-  const bool overlaps = strategy.division().overlaps();
+  const bool overlaps = strategy.overlaps();
   WorkingBytes bytes;
   if (overlaps) bytes.buffers += kUserBuffers * hidden;
   if (last_stage && strategy.tp > 1) bytes.buffers += hidden;  // of the head's gathered input

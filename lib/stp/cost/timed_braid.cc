@@ -102,24 +102,23 @@ double group_seconds(Chain a, Chain b, size_t i, size_t j, ChainGroup group) {
 
 std::function<SegmentSeconds(const Segment&)> segment_seconds(const CostTable& table,
                                                               const Lowering& lowering) {
-  return [table, sharded = lowering.strategy.sequence_parallel, recompute = lowering.strategy.recompute,
-          division = lowering.strategy.division()](const Segment& segment) -> SegmentSeconds {
+  return [table, strategy = lowering.strategy](const Segment& segment) -> SegmentSeconds {
     const Unit unit = segment.unit;
     if (segment.main == Segment::Main::weight_gradients) return {.compute = table.weight_gradients(unit)};
     const UnitPass pass = pass_of(segment);
-    const bool in_pieces = division.overlaps() && division.divides(unit);
+    const bool in_pieces = strategy.overlaps() && strategy.divides(unit);
     const ExposedCollectives collectives = table.collectives(unit, pass);
     SegmentSeconds seconds{.compute = table.at(unit, pass)};
-    if (unit == Unit::attn && division.exchanges_heads()) {  // nothing of a segment runs beside them
+    if (unit == Unit::attn && strategy.exchanges_heads()) {  // nothing of a segment runs beside them
       seconds.compute += table.qkv_all_to_all + table.output_all_to_all;
-      if (pass == UnitPass::I && recompute.core) seconds.compute += table.output_all_to_all;
-      if (pass == UnitPass::I && recompute.qkv) seconds.compute += table.qkv_all_to_all;
+      if (pass == UnitPass::I && strategy.recompute.core) seconds.compute += table.output_all_to_all;
+      if (pass == UnitPass::I && strategy.recompute.qkv) seconds.compute += table.qkv_all_to_all;
     }
-    if (sharded && segment.gathers && !in_pieces) seconds.gather = collectives.gather;
+    if (strategy.sequence_parallel && segment.gathers && !in_pieces) seconds.gather = collectives.gather;
     if (segment.all_reduce)
-      seconds.reduce = in_pieces ? table.last_piece_scatter[static_cast<size_t>(unit)]
-                       : sharded ? collectives.scatter
-                                 : table.all_reduce_of(unit, pass);
+      seconds.reduce = in_pieces                    ? table.last_piece_scatter[static_cast<size_t>(unit)]
+                       : strategy.sequence_parallel ? collectives.scatter
+                                                    : table.all_reduce_of(unit, pass);
     if (segment.weights == Segment::Weights::both_behind) seconds.behind = table.weight_gradients(unit);
     if (segment.weights == Segment::Weights::early_before_late_behind) {
       seconds.compute += table.at(unit, UnitPass::W_early);

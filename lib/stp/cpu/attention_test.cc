@@ -1,6 +1,7 @@
 // Attention against plain softmax of whole rows, of whole sequences and of the ranks of a ring.
 #include <cmath>
 
+#include "support/effort.h"
 #include "support/kernel_fixture.h"
 
 namespace stp::cpu {
@@ -181,6 +182,7 @@ TEST_P(CpuAttention, OfWholeSequences) {
 TEST_P(CpuAttention, InARing) {
   for (const int cp : {2, 3, 4})
     for (const int piece : {1, 3, 67}) {
+      if (kStride > 1 && cp > 2 && piece > 3) continue;
       const AttentionShape whole{
           .batch = 2, .seq = 2 * cp * piece, .q_heads = 4, .kv_heads = 2, .head_dim = 4};
       Ring ring(whole, random(whole.tokens() * whole.qkv_columns()),

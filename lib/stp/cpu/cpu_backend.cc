@@ -13,12 +13,10 @@ namespace {
 
 class CpuBackend : public BackendOf<CpuRun, CpuDevice> {
  public:
-  /// `of_run`: null if this process drives all ranks. With `replay`, only its rank.
+  /// With `replay`, this process drives only its rank.
   CpuBackend(const BackendOptions& options, Processes* of_run, std::optional<Replay> replay,
              const ReplaceKernels& replace)
-      : BackendOf(options.world_size, of_run, options.deadline_s, progress_of(of_run), options.hooks),
-        replay_(std::move(replay)) {
-    if (world_size() < 1) throw std::logic_error("a world without ranks");
+      : BackendOf(options, of_run, options.hooks), replay_(std::move(replay)) {
     if (replay_ && (replay_->rank < 0 || replay_->rank >= world_size()))
       throw std::logic_error("a replay of a rank outside the world");
     for (const int rank : replay_ ? std::vector{replay_->rank}
@@ -38,13 +36,9 @@ class CpuBackend : public BackendOf<CpuRun, CpuDevice> {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_backend(const BackendOptions& options, const ReplaceKernels& replace) {
-  return std::make_unique<CpuBackend>(options, nullptr, std::nullopt, replace);
-}
-
-std::unique_ptr<Backend> make_backend(const BackendOptions& options, Processes& processes,
+std::unique_ptr<Backend> make_backend(const BackendOptions& options, Processes* of_run,
                                       const ReplaceKernels& replace) {
-  return std::make_unique<CpuBackend>(options, &processes, std::nullopt, replace);
+  return std::make_unique<CpuBackend>(options, of_run, std::nullopt, replace);
 }
 
 std::unique_ptr<Backend> make_replay_backend(const BackendOptions& options, const Replay& replay) {

@@ -13,11 +13,10 @@ namespace stp::cpu {
 /// Replaces the kernels of a device (the first argument), for tests.
 using ReplaceKernels = std::function<std::unique_ptr<Kernels>(std::unique_ptr<Kernels>, Device&)>;
 
-/// Supports f32, f64 and bf16 (correct but slow: computed in f32). This process drives all ranks.
-std::unique_ptr<Backend> make_backend(const BackendOptions& options, const ReplaceKernels& replace = {});
-/// The same for several processes; `processes` must outlive it. This process drives its ranks_of_process().
-/// All processes make their backends in the same order.
-std::unique_ptr<Backend> make_backend(const BackendOptions& options, Processes& processes,
+/// Supports f32, f64 and bf16 (correct but slow: computed in f32). `of_run`: the processes of the run, which
+/// must outlive it; this process drives its ranks_of_process(), and all make their backends in the same
+/// order. Null: this process drives all ranks.
+std::unique_ptr<Backend> make_backend(const BackendOptions& options, Processes* of_run = nullptr,
                                       const ReplaceKernels& replace = {});
 
 /// One rank of a world of options.world_size, alone; emulated links carry all its groups.

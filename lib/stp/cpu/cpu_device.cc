@@ -11,21 +11,6 @@
 
 namespace stp::cpu {
 
-/// A stream that is in its device's list during its lifetime.
-class CpuDevice::Registered : public CpuStream {
- public:
-  Registered(CpuDevice& device, const std::string& name)
-      : CpuStream(device.run_, device.rank_, name), device_(device) {
-    device_.streams_.push_back(this);
-  }
-  Registered(const Registered&) = delete;
-  Registered& operator=(const Registered&) = delete;
-  ~Registered() override { std::erase(device_.streams_, this); }
-
- private:
-  CpuDevice& device_;
-};
-
 CpuDevice::CpuDevice(CpuRun& run, int rank, const BackendOptions& options, const ReplaceKernels& replace)
     : Device(options.memory_limit, options.poison),
       run_(run),
@@ -38,7 +23,7 @@ CpuDevice::CpuDevice(CpuRun& run, int rank, const BackendOptions& options, const
 CpuDevice::~CpuDevice() { free_blocks(); }
 
 std::unique_ptr<Stream> CpuDevice::make_stream(const std::string& name, StreamPriority) {
-  return std::make_unique<Registered>(*this, name);
+  return std::make_unique<CpuStream>(run_, streams_, rank_, name);
 }
 
 std::byte* CpuDevice::take_memory(size_t bytes) {

@@ -35,8 +35,6 @@ class CpuDevice : public Device {
   [[nodiscard]] const BlasCounter& blas() const { return blas_; }
 
  private:
-  class Registered;
-
   std::byte* take_memory(size_t bytes) override;
   void free_memory(std::byte* at) override;
   std::byte* take_host_memory(size_t bytes) override { return take_memory(bytes); }

@@ -25,7 +25,8 @@ struct Remote {
   std::map<int, std::vector<int>> members;  // by process
   int here;                                 // this process
   std::vector<int> driven_by;               // by member: its process
-  std::unique_ptr<Exchange> exchange;
+  Processes& processes;
+  std::vector<uint64_t> exchange;  // by process: the number of this group's exchange with it
 };
 
 /// One call, shared by the streams of its parts. The last stream to arrive exchanges inputs with other
@@ -155,7 +156,8 @@ class SharedCall {
   void exchange(const CpuStream& stream) {
     std::vector<Message> sends, receives;
     collect_messages(sends, receives);
-    const std::unique_ptr<Pending> pending = remote_->exchange->start(number_, sends, receives);
+    const std::unique_ptr<Pending> pending =
+        remote_->processes.start(remote_->exchange, number_, sends, receives);
     // A missing sender is usually itself waiting for others.
     const auto wait_for = kind_ == CallKind::transfer ? RunGuard::WaitFor::own_work : RunGuard::WaitFor::peer;
     stream.run().guard.poll(
@@ -311,8 +313,7 @@ class CpuGroup : public Group {
 
 std::unique_ptr<Group> make_group(std::string name, std::vector<int> members, int world_size,
                                   Processes& processes) {
-  auto remote = std::make_shared<Remote>();
-  remote->here = processes.index();
+  auto remote = std::make_shared<Remote>(Remote{.here = processes.index(), .processes = processes});
   for (size_t member = 0; member < members.size(); ++member) {
     const int process = process_of_rank(members[member], world_size, processes.count());
     remote->driven_by.push_back(process);
@@ -324,7 +325,7 @@ std::unique_ptr<Group> make_group(std::string name, std::vector<int> members, in
   if (among.size() == 1)
     remote = nullptr;
   else
-    remote->exchange = processes.make_exchange(among);
+    remote->exchange = processes.number_exchange(among);
   return std::make_unique<CpuGroup>(std::move(name), std::move(members), std::move(local), std::move(remote));
 }
 

@@ -1,6 +1,7 @@
 #include "stp/cpu/cpu_replay.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <thread>
@@ -25,19 +26,9 @@ std::vector<std::byte> received_numbers() {
 }
 
 const std::vector<std::byte>& received_numbers(DType type) {
-  static const std::vector<std::byte> f32 = received_numbers<float>(), f64 = received_numbers<double>(),
-                                      bf16 = received_numbers<Bfloat16>(), i32(kLinkPiece);
-  switch (type) {
-    case DType::f32:
-      return f32;
-    case DType::f64:
-      return f64;
-    case DType::bf16:
-      return bf16;
-    case DType::i32:
-      break;
-  }
-  return i32;
+  static const std::array by_type{received_numbers<float>(), received_numbers<double>(),
+                                  received_numbers<Bfloat16>(), std::vector<std::byte>(kLinkPiece)};
+  return by_type[static_cast<size_t>(type)];
 }
 
 // Sleeps, but polls at the end, because a sleeping thread wakes too late. Returns the delay in seconds.

@@ -73,14 +73,17 @@ class OnClock : public Awaited {
 
 }  // namespace
 
-CpuStream::CpuStream(CpuRun& run, int rank, std::string name)
+CpuStream::CpuStream(CpuRun& run, std::vector<CpuStream*>& streams, int rank, std::string name)
     : Stream(rank),
       run_(run),
+      streams_(streams),
       rank_(rank),
       name_(std::move(name)),
       queue_(
           run.workers, [this](const Task& task) { perform(task); },
-          [this](std::optional<uint32_t> op) { return run_.where(rank_, name_, op); }) {}
+          [this](std::optional<uint32_t> op) { return run_.where(rank_, name_, op); }) {
+  streams_.push_back(this);
+}
 
 EventRef CpuStream::record() {
   auto event = std::make_shared<CpuEvent>(*this);

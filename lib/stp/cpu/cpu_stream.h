@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "stp/cpu/cpu_run.h"
 #include "stp/device/device.h"
@@ -16,12 +17,12 @@ namespace stp::cpu {
 /// …"). Once the run has failed, no stream begins another task.
 class CpuStream : public Stream {
  public:
-  /// `run` must outlive the stream.
-  CpuStream(CpuRun& run, int rank, std::string name);
+  /// `run` must outlive the stream, which is in its device's `streams` during its lifetime.
+  CpuStream(CpuRun& run, std::vector<CpuStream*>& streams, int rank, std::string name);
   CpuStream(const CpuStream&) = delete;
   CpuStream& operator=(const CpuStream&) = delete;
   /// Ends when all tasks are done, or the run has failed.
-  ~CpuStream() override = default;
+  ~CpuStream() override { std::erase(streams_, this); }
 
   EventRef record() override;
   EventRef fence() override { return latest_ ? latest_ : record(); }
@@ -52,6 +53,7 @@ class CpuStream : public Stream {
   void perform(const Task& task);
 
   CpuRun& run_;
+  std::vector<CpuStream*>& streams_;
   const int rank_;
   const std::string name_;
   std::optional<uint32_t> op_;       // of the host thread

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <numbers>
 #include <stdexcept>
@@ -229,23 +228,11 @@ struct SquaredRelu {
   }
 };
 
-template <typename Work>
-void with_function(kernel::Pointwise function, Work work) {
-  switch (function) {
-    case kernel::Pointwise::gelu:
-      return work(Gelu{});
-    case kernel::Pointwise::gelu_tanh:
-      return work(GeluTanh{});
-    case kernel::Pointwise::squared_relu:
-      return work(SquaredRelu{});
-  }
-}
-
 template <typename T>
 void compute(const kernel::ActivationForward& k) {
   const In<T> x(k.x);
   const Out<T> out(k.out);
-  with_function(k.function, [&](auto function) {
+  kernel::with_function<Gelu, GeluTanh, SquaredRelu>(k.function, [&](auto function) {
     for (int64_t i = 0; i < k.x.elements(); ++i) out[i] = function.value(x[i]);
   });
 }
@@ -254,7 +241,7 @@ template <typename T>
 void compute(const kernel::ActivationBackward& k) {
   const In<T> x(k.x), gradient(k.out_gradient);
   const Out<T> x_gradient(k.x_gradient);
-  with_function(k.function, [&](auto function) {
+  kernel::with_function<Gelu, GeluTanh, SquaredRelu>(k.function, [&](auto function) {
     for (int64_t i = 0; i < k.x.elements(); ++i) x_gradient[i] = gradient[i] * function.derivative(x[i]);
   });
 }
@@ -264,26 +251,20 @@ template <typename T>
 struct RotaryTable {
   std::vector<T> cosine, sine;
 
-  static std::shared_ptr<const RotaryTable> of(int seq, int rotated, double theta) {
-    static std::mutex mutex;
-    static std::map<std::tuple<int, int, double>, std::shared_ptr<const RotaryTable>> tables;
-    const std::lock_guard lock(mutex);
-    auto& table = tables[{seq, rotated, theta}];
-    if (!table) table = make(seq, rotated, theta);
-    return table;
-  }
-
- private:
-  static std::shared_ptr<const RotaryTable> make(int seq, int rotated, double theta) {
-    auto table = std::make_shared<RotaryTable>();
+  RotaryTable(int seq, int rotated, double theta) {
     for (int position = 0; position < seq; ++position) {
       for (int i = 0; i < rotated / 2; ++i) {
         const double angle = position * std::pow(theta, -2.0 * i / rotated);
-        table->cosine.push_back(static_cast<T>(std::cos(angle)));
-        table->sine.push_back(static_cast<T>(std::sin(angle)));
+        cosine.push_back(static_cast<T>(std::cos(angle)));
+        sine.push_back(static_cast<T>(std::sin(angle)));
       }
     }
-    return table;
+  }
+  static const RotaryTable& of(int seq, int rotated, double theta) {
+    static std::mutex mutex;
+    static std::map<std::tuple<int, int, double>, RotaryTable> tables;
+    const std::lock_guard lock(mutex);
+    return tables.try_emplace({seq, rotated, theta}, seq, rotated, theta).first->second;
   }
 };
 
@@ -303,15 +284,15 @@ void rotate(T* head, int64_t heads, int64_t dim, int64_t half, const T* cosine, 
 /// Adds `bias`, which may be null, to all rows of qkv, and rotates their queries and keys.
 template <typename T>
 void rotate_all(const AttentionShape& shape, double theta, T* qkv, const T* bias, T direction) {
-  const auto table = RotaryTable<T>::of(shape.cp * shape.seq, shape.rotated(), theta);
+  const auto& table = RotaryTable<T>::of(shape.cp * shape.seq, shape.rotated(), theta);
   const int64_t half = shape.rotated() / 2, columns = shape.qkv_columns();
   for (int64_t row = 0; row < shape.tokens(); ++row, qkv += columns) {
     if (bias != nullptr)
       for (int64_t i = 0; i < columns; ++i) qkv[i] += bias[i];
     const int64_t position = position_of(shape.cp, shape.cp_index, shape.seq, row % shape.seq);
     // Query heads and key heads are adjacent.
-    rotate(qkv, shape.q_heads + shape.kv_heads, shape.head_dim, half, table->cosine.data() + position * half,
-           table->sine.data() + position * half, direction);
+    rotate(qkv, shape.q_heads + shape.kv_heads, shape.head_dim, half, table.cosine.data() + position * half,
+           table.sine.data() + position * half, direction);
   }
 }
 

@@ -46,6 +46,11 @@ TEST_F(RefusedKernels, WholeTensors) {
   expect_refused(kernel::Copy{x_, tall_}, "8 x 6 f32, not 6 x 8 f32");
   expect_refused(kernel::Copy{x_, double_}, "6 x 8 f64, not 6 x 8 f32");
   expect_refused(kernel::Copy{none_, none_}, "empty");
+  expect_refused(kernel::CopyColumns{x_, 0, tall_, 0, 1}, "8 x 6 f32, not 6 x 6 f32");
+  expect_refused(kernel::CopyColumns{x_, 1, y_, 0, 8}, "beyond");
+  expect_refused(kernel::CopyColumns{x_, 0, y_, 1, 8}, "beyond");
+  expect_refused(kernel::AddRows{x_, 0, tall_}, "8 x 6 f32, not 8 x 8 f32");
+  expect_refused(kernel::AddRows{x_, 1, y_}, "beyond");
   expect_refused(kernel::Scale{1, x_, tall_}, "8 x 6");
   expect_refused(kernel::Scale{1, none_, none_}, "empty");
   expect_refused(kernel::CheckFinite{none_, "it"}, "empty");
@@ -79,11 +84,13 @@ TEST_F(RefusedKernels, RmsNorm) {
 }
 
 TEST_F(RefusedKernels, LayerNormAndActivations) {
+  expect_refused(kernel::LayerNormForward{x_, column_, row_, 0, y_, pair_}, "gain");
   expect_refused(kernel::LayerNormForward{x_, row_, row_, 0, y_, column_}, "the statistics is 6 x 1");
   expect_refused(kernel::LayerNormForward{x_, row_, column_, 0, y_, pair_}, "bias");
   const auto backward = [&](const Tensor& residual, const Tensor& dx, const Tensor& sums) {
     return kernel::LayerNormBackward{y_, x_, row_, pair_, 1, residual, dx, sums, row_};
   };
+  expect_refused(kernel::LayerNormBackward{tall_, x_, row_, pair_, 1, none_, y_, row_, row_}, "dy");
   expect_refused(backward(tall_, y_, row_), "residual");
   expect_refused(backward(none_, double_, row_), "dx");
   expect_refused(backward(none_, y_, column_), "gradient");
@@ -103,6 +110,7 @@ TEST_F(RefusedKernels, Attention) {
   odd.head_dim = 3;
   none.kv_heads = 0;
   expect_refused(kernel::BiasRopeForward{kShape, 1e4, row_, qkv}, "bias");
+  expect_refused(kernel::BiasRopeForward{kShape, 1e4, bias, x_}, "qkv");
   expect_refused(kernel::BiasRopeForward{odd, 1e4, bias, qkv}, "of 3, rotated");
   expect_refused(kernel::RopeBackward{kShape, 1e4, x_}, "6 x 8 f32, not 6 x 16");
   expect_refused(kernel::RopeBackward{odd, 1e4, qkv}, "of 3, rotated");
@@ -119,11 +127,33 @@ TEST_F(RefusedKernels, Attention) {
   expect_refused(backward(kShape, y_, x_), "qkv's gradient");
 }
 
+TEST_F(RefusedKernels, AttentionToOtherKeys) {
+  constexpr AttentionBlock kAll{.first_query = 0, .keys = 3};
+  const auto forward = [&](const AttentionBlock& block, const Tensor& qkv, const Tensor& kv) {
+    return kernel::AttentionMergeForward{kShape, block, qkv, kv, x_, heads_};
+  };
+  expect_refused(forward(kAll, x_, x_), "qkv");
+  expect_refused(forward(kAll, wide_, wide_), "keys and values");
+  expect_refused(forward({.first_query = 3, .keys = 3}, wide_, x_), "no queries from 3 on");
+  expect_refused(forward({.first_query = 0, .keys = 4}, wide_, x_), "4 keys");
+  const auto backward = [&](const Tensor& qkv, const Tensor& kv, const Tensor& dy, const Tensor& gradient,
+                            const Tensor& kv_gradient) {
+    return kernel::AttentionMergeBackward{kShape, kAll, qkv, kv, x_, heads_, dy, gradient, kv_gradient};
+  };
+  expect_refused(backward(x_, x_, y_, wide_, x_), "qkv");
+  expect_refused(backward(wide_, wide_, y_, wide_, x_), "keys and values");
+  expect_refused(backward(wide_, x_, tall_, wide_, x_), "out's gradient");
+  expect_refused(backward(wide_, x_, y_, x_, x_), "qkv's gradient");
+  expect_refused(backward(wide_, x_, y_, wide_, wide_), "kv's gradient");
+}
+
 TEST_F(RefusedKernels, SwiGluAndEmbedding) {
   expect_refused(kernel::SwigluForward{x_, y_}, "6 x 8 f32, not 6 x 16");
+  expect_refused(kernel::SwigluBackward{y_, x_, wide_}, "gate and up");
   expect_refused(kernel::SwigluBackward{wide_, x_, y_}, "gradient");
   expect_refused(kernel::EmbeddingForward{column_, row_, 0, x_}, "f32, not 6 x 1 i32");
   expect_refused(kernel::EmbeddingForward{tokens_, tall_, 0, x_}, "out");
+  expect_refused(kernel::EmbeddingBackward{column_, x_, 0, y_}, "tokens");
   expect_refused(kernel::EmbeddingBackward{tokens_, x_, 0, tall_}, "gradient");
 }
 
@@ -137,6 +167,7 @@ TEST_F(RefusedKernels, CrossEntropy) {
   expect_refused(kernel::CrossEntropy{column_, pair_, tokens_, 0, 1, x_, one64_}, "loss");
   expect_refused(kernel::CrossEntropy{pair_, pair_, tokens_, 0, 1, x_, one_}, "maximum");
   expect_refused(kernel::CrossEntropy{column_, {}, {}, 0, 1, x_, one_}, "sums");
+  expect_refused(kernel::RescaleRows{row_, column_, pair_, 1, x_, 1}, "own");
   expect_refused(kernel::RescaleRows{column_, column_, column_, 1, x_, 1}, "sums");
   expect_refused(kernel::RescaleRows{column_, column_, {}, 1, x_, 9}, "beyond");
 }

@@ -16,8 +16,8 @@ namespace {
 
 class ReplayBackend : public CudaBackend {
  public:
-  ReplayBackend(const BackendOptions& options, const Replay& replay, int gpu)
-      : CudaBackend(options, {replay.rank}, gpu), replay_(replay) {
+  ReplayBackend(const BackendOptions& options, const Replay& replay)
+      : CudaBackend(options, {replay.rank}, 0), replay_(replay) {
     // Where a CTA moves less than was assumed, links get more of them.
     replay_.cta_bytes_per_s = std::min(replay.cta_bytes_per_s, measured_cta_rate(device(replay.rank)));
   }
@@ -31,14 +31,13 @@ class ReplayBackend : public CudaBackend {
 };
 
 // Checks the options before anything uses the GPU.
-int checked_world_size(const BackendOptions& options, const std::vector<int>& ranks, int gpu) {
-  if (options.world_size < 1) throw std::logic_error("a world of no rank");
+const BackendOptions& checked(const BackendOptions& options, const std::vector<int>& ranks, int gpu) {
   for (const int rank : ranks)
     if (rank < 0 || rank >= options.world_size)
       throw std::logic_error("rank " + std::to_string(rank) + " of a world of " +
                              std::to_string(options.world_size));
   check_gpu(gpu);
-  return options.world_size;
+  return options;
 }
 
 // 13000 is 13.0.
@@ -50,8 +49,7 @@ std::string version(int number) {
 
 CudaBackend::CudaBackend(const BackendOptions& options, const std::vector<int>& ranks, int gpu,
                          Processes* of_run)
-    : BackendOf(checked_world_size(options, ranks, gpu), of_run, options.deadline_s, gpu,
-                progress_of(of_run)) {
+    : BackendOf(checked(options, ranks, gpu), of_run, gpu) {
   for (const int rank : ranks) add_device(rank, options);
 }
 
@@ -66,8 +64,8 @@ std::unique_ptr<Backend> make_backend(const BackendOptions& options, int gpu) {
   return std::make_unique<CudaBackend>(options, all, gpu);
 }
 
-std::unique_ptr<Backend> make_replay_backend(const BackendOptions& options, const Replay& replay, int gpu) {
-  return std::make_unique<ReplayBackend>(options, replay, gpu);
+std::unique_ptr<Backend> make_replay_backend(const BackendOptions& options, const Replay& replay) {
+  return std::make_unique<ReplayBackend>(options, replay);
 }
 
 std::string lack_of_gpu(int gpu) {

@@ -18,8 +18,7 @@ namespace stp::cuda {
 /// Makes all ranks on GPU number `gpu`. Supports bf16 and f32. Throws InputError like check_gpu().
 std::unique_ptr<Backend> make_backend(const BackendOptions& options, int gpu = 0);
 /// Makes one rank of a world of options.world_size, alone; emulated links carry all its groups.
-std::unique_ptr<Backend> make_replay_backend(const BackendOptions& options, const Replay& replay,
-                                             int gpu = 0);
+std::unique_ptr<Backend> make_replay_backend(const BackendOptions& options, const Replay& replay);
 
 /// Returns "" if GPU number `gpu` and its driver fulfil this backend's requirements; else the reason why not.
 /// Tests that need a GPU are then skipped.

@@ -33,10 +33,7 @@ CudaDevice::CudaDevice(CudaRun& run, int rank, const BackendOptions& options)
       has_graphs_(options.graphs),
       hold_ns_(static_cast<uint64_t>(1e3 * options.hold_compute_us)) {
   run_.make_current();
-  kernels_ = std::make_unique<CudaKernels>(
-      *this, CudaKernelOptions{.gemm = {.time_candidates = options.time_gemms,
-                                        .winners = options.gemm_winners,
-                                        .multiprocessors = options.gemm_multiprocessors}});
+  kernels_ = std::make_unique<CudaKernels>(*this, CudaAttention::cudnn, options.gemm);
 }
 
 CudaDevice::~CudaDevice() {

@@ -23,7 +23,7 @@ void set_current_gpu(int gpu) {
   current = gpu;
 }
 
-CudaRun::CudaRun(double deadline_s, int gpu, Progress* progress)
+CudaRun::CudaRun(double deadline_s, Progress* progress, int gpu)
     : RunContext(deadline_s, progress), gpu_(gpu), events_(std::make_shared<CudaEvents>()) {
   make_current();
   STP_CUDA(cudaStreamCreateWithFlags(&side_stream_, cudaStreamNonBlocking));

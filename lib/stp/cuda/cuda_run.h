@@ -28,7 +28,7 @@ void set_current_gpu(int gpu);
 class CudaRun : public RunContext {
  public:
   /// `progress`: shared by the run's processes, if there are several. Throws CudaError.
-  CudaRun(double deadline_s, int gpu, Progress* progress = nullptr);
+  explicit CudaRun(double deadline_s, Progress* progress = nullptr, int gpu = 0);
   CudaRun(const CudaRun&) = delete;
   CudaRun& operator=(const CudaRun&) = delete;
   ~CudaRun();

@@ -81,7 +81,7 @@ std::vector<double> attention_by(CudaAttention way, Backend& backend) {
   std::vector<double> all;
   for (const int head_dim : {64, 128}) {
     auto& device = dynamic_cast<CudaDevice&>(backend.device(0));
-    CudaKernels kernels(device, {.attention = way, .gemm = {}});
+    CudaKernels kernels(device, way);
     const auto found =
         attention_and_gradient(backend, kernels, DType::bf16,
                                {.batch = 1, .seq = 72, .q_heads = 2, .kv_heads = 1, .head_dim = head_dim});

@@ -34,15 +34,11 @@ struct GraphCall {
 /// How kernels were launched.
 struct GraphCounts {
   uint64_t alone = 0, in_graphs = 0;
-  uint64_t captured = 0;      // graphs
-  uint64_t instantiated = 0;  // of these, those that no older graph could be updated to
-  uint64_t refused = 0;       // sequences that could not be captured
+  uint64_t refused = 0;  // sequences that could not be captured
 
   GraphCounts& operator+=(const GraphCounts& other) {
     alone += other.alone;
     in_graphs += other.in_graphs;
-    captured += other.captured;
-    instantiated += other.instantiated;
     refused += other.refused;
     return *this;
   }

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,6 +39,43 @@ class Backend {
   virtual void describe_with(DescribeOp describe) = 0;
 };
 
+/// What is done where ops start: it takes their time (the backend `emulated`), or makes them late or fail
+/// (stp run --inject).
+struct OpHooks {
+  /// On the host's thread, before an op's kernels are given to its stream.
+  std::function<void(int rank, uint32_t op)> issue = {};
+  /// On the op's stream, after its waits and before its kernels. It may wait, if it looks at the guard.
+  std::function<void(RunGuard& guard, int rank, uint32_t op)> start = {};
+  /// For how many seconds the op holds its stream, then, before its kernels. Called like `start`.
+  std::function<double(int rank, uint32_t op)> takes = {};
+  /// Asked on the host's thread after each GEMM: whether its output becomes NaN.
+  std::function<bool(int rank)> spoils = {};
+};
+
+/// How a library chooses the kernels of GEMMs (CUDA).
+struct GemmOptions {
+  /// Times the candidates of cuBLASLt's heuristic at a shape's first use, which waits for the GPU, and does
+  /// not take the first candidate. For benchmarks.
+  bool time_candidates = false;
+  /// A file (gemm_winners.h) with the fastest of the first candidates; shapes that it lacks are timed like
+  /// that, and added. "": none.
+  std::string winners = {};
+  /// Multiprocessors for which kernels are chosen; 0: all. Fewer leave room for communication beside them.
+  int multiprocessors = 0;
+};
+
+struct BackendOptions {
+  int world_size = 1;
+  double deadline_s = 10;         // longest time without progress of any rank
+  size_t memory_limit = 0;        // bytes per rank; 0: none
+  bool poison = false;            // fill fresh and released memory with NaN, for tests
+  OpHooks hooks = {};             // of ranks that are threads (not CUDA)
+  bool graphs = false;            // capture ops and launch them as graphs (CUDA)
+  double hold_compute_us = 0;     // Device::hold_compute(), microseconds (CUDA)
+  std::vector<std::string> nccl;  // NCCL options of groups among processes (lib/stp/cuda/nccl_tuning.h)
+  GemmOptions gemm = {};
+};
+
 /// A backend whose devices are of one class and share one `Run`.
 template <typename Run, typename OneDevice>
 class BackendOf : public Backend {
@@ -54,17 +92,14 @@ class BackendOf : public Backend {
   void describe_with(DescribeOp describe) override { run_.describe_with(std::move(describe)); }
 
  protected:
-  /// `of_run`: the processes of the run; null if this process drives all ranks. `arguments`: what Run is made
-  /// of.
-  template <typename... Arguments>
-  BackendOf(int world_size, Processes* of_run, Arguments&&... arguments)
-      : world_size_(world_size),
+  /// `of_run`: the processes of the run; null if this process drives all ranks. `argument`: what Run is made
+  /// of, besides. Throws std::logic_error for a world without ranks.
+  template <typename Argument>
+  BackendOf(const BackendOptions& options, Processes* of_run, const Argument& argument)
+      : world_size_(options.world_size >= 1 ? options.world_size
+                                            : throw std::logic_error("a world without ranks")),
         processes_(of_run == nullptr ? alone_ : *of_run),
-        run_(std::forward<Arguments>(arguments)...) {}
-  /// For `arguments`.
-  static Progress* progress_of(Processes* processes) {
-    return processes == nullptr ? nullptr : &processes->progress();
-  }
+        run_(options.deadline_s, of_run == nullptr ? nullptr : &of_run->progress(), argument) {}
   Run& run() { return run_; }
   /// Makes a rank's device, of the run and what else its class takes.
   template <typename... Arguments>
@@ -78,35 +113,6 @@ class BackendOf : public Backend {
   Processes& processes_;
   Run run_;
   std::map<int, std::unique_ptr<OneDevice>> devices_;  // by rank
-};
-
-/// What is done where ops start: it takes their time (the backend `emulated`), or makes them late or fail
-/// (stp run --inject).
-struct OpHooks {
-  /// On the host's thread, before an op's kernels are given to its stream.
-  std::function<void(int rank, uint32_t op)> issue = {};
-  /// On the op's stream, after its waits and before its kernels. It may wait, if it looks at the guard.
-  std::function<void(RunGuard& guard, int rank, uint32_t op)> start = {};
-  /// For how many seconds the op holds its stream, then, before its kernels. Called like `start`.
-  std::function<double(int rank, uint32_t op)> takes = {};
-  /// Asked on the host's thread after each GEMM: whether its output becomes NaN.
-  std::function<bool(int rank)> spoils = {};
-};
-
-struct BackendOptions {
-  int world_size = 1;
-  double deadline_s = 10;         // longest time without progress of any rank
-  size_t memory_limit = 0;        // bytes per rank; 0: none
-  bool poison = false;            // fill fresh and released memory with NaN, for tests
-  OpHooks hooks = {};             // of ranks that are threads (not CUDA)
-  bool graphs = false;            // capture ops and launch them as graphs (CUDA)
-  double hold_compute_us = 0;     // Device::hold_compute(), microseconds (CUDA)
-  std::vector<std::string> nccl;  // NCCL options of groups among processes (lib/stp/cuda/nccl_tuning.h)
-  // For GEMMs, if a library chooses the kernel (CUDA):
-  bool time_gemms = false;   // time the candidates at a shape's first use; for benchmarks
-  std::string gemm_winners;  // a file that keeps the fastest of them, for runs; "": none
-  // Multiprocessors for GEMM kernels; the others are left to communication. 0: all.
-  int gemm_multiprocessors = 0;
 };
 
 }  // namespace stp

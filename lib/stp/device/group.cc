@@ -1,25 +1,15 @@
 #include "stp/device/group.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <stdexcept>
 
 namespace stp {
 
 std::string to_string(CallKind kind) {
-  switch (kind) {
-    case CallKind::all_reduce:
-      return "all-reduce";
-    case CallKind::all_gather:
-      return "all-gather";
-    case CallKind::reduce_scatter:
-      return "reduce-scatter";
-    case CallKind::all_to_all:
-      return "all-to-all";
-    case CallKind::transfer:
-      return "transfer";
-  }
-  return "";
+  static constexpr std::array names{"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "transfer"};
+  return names[static_cast<size_t>(kind)];
 }
 
 namespace {

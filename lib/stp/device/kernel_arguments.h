@@ -13,6 +13,7 @@
 // of X unless stated otherwise.
 #pragma once
 
+#include <compare>
 #include <string>
 #include <tuple>
 
@@ -33,6 +34,7 @@ struct AdamW {
 struct GemmShape {
   bool transpose_a, transpose_b;
   int64_t m, n, k;
+  auto operator<=>(const GemmShape&) const = default;  // NOLINT(modernize-use-nullptr): of clang-tidy 14
 };
 
 namespace kernel {
@@ -349,6 +351,18 @@ struct SwigluBackward {
 /// Of each element alone. `squared_relu`: max(x, 0)². `gelu`: x · Φ(x), Φ the normal distribution.
 /// `gelu_tanh`: its approximation x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³))) (arXiv 1606.08415).
 enum class Pointwise : uint8_t { gelu, gelu_tanh, squared_relu };
+/// Calls work(Gelu{}), or with another of a backend's types for these functions.
+template <typename Gelu, typename GeluTanh, typename SquaredRelu, typename Work>
+void with_function(Pointwise function, Work work) {
+  switch (function) {
+    case Pointwise::gelu:
+      return work(Gelu{});
+    case Pointwise::gelu_tanh:
+      return work(GeluTanh{});
+    case Pointwise::squared_relu:
+      return work(SquaredRelu{});
+  }
+}
 
 /// out = function(x)
 struct ActivationForward {

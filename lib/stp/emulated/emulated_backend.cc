@@ -115,9 +115,8 @@ class WakeInTime {
 
 class EmulatedBackend : private WakeInTime, public BackendOf<cpu::CpuRun, EmulatedDevice> {
  public:
-  /// `of_run`: null if this process drives all ranks.
   EmulatedBackend(const BackendOptions& options, Processes* of_run)
-      : BackendOf(options.world_size, of_run, options.deadline_s, progress_of(of_run), options.hooks) {
+      : BackendOf(options, of_run, options.hooks) {
     for (const int rank : ranks_of_process(world_size(), processes().index(), processes().count()))
       add_device(rank, options);
   }
@@ -130,12 +129,8 @@ class EmulatedBackend : private WakeInTime, public BackendOf<cpu::CpuRun, Emulat
 
 }  // namespace
 
-std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
-  return std::make_unique<EmulatedBackend>(options, nullptr);
-}
-
-std::unique_ptr<Backend> make_backend(const BackendOptions& options, Processes& processes) {
-  return std::make_unique<EmulatedBackend>(options, &processes);
+std::unique_ptr<Backend> make_backend(const BackendOptions& options, Processes* of_run) {
+  return std::make_unique<EmulatedBackend>(options, of_run);
 }
 
 }  // namespace stp::emulated

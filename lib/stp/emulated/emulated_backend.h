@@ -10,7 +10,6 @@ namespace stp::emulated {
 
 /// Like cpu::make_backend(). options.hooks.takes says what time an op takes. A collective starts, and a
 /// transfer is received, when all members have taken theirs. Nothing contends.
-std::unique_ptr<Backend> make_backend(const BackendOptions& options);
-std::unique_ptr<Backend> make_backend(const BackendOptions& options, Processes& processes);
+std::unique_ptr<Backend> make_backend(const BackendOptions& options, Processes* of_run = nullptr);
 
 }  // namespace stp::emulated

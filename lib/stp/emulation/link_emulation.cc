@@ -30,21 +30,6 @@ double copied_bytes(CallKind kind, double bytes, int ranks) {
 
 }  // namespace
 
-double link_share(CallKind kind, int ranks) {
-  const double others = static_cast<double>(ranks - 1) / ranks;
-  switch (kind) {
-    case CallKind::all_reduce:
-      return 2 * others;
-    case CallKind::all_gather:
-    case CallKind::reduce_scatter:
-    case CallKind::all_to_all:
-      return others;
-    case CallKind::transfer:
-      return 1;
-  }
-  throw std::logic_error("an invalid kind of call");
-}
-
 int link_ctas(const Replay& replay, CallKind kind, int64_t bytes, const CallTime& time, int ranks) {
   const int least = kind == CallKind::transfer ? replay.transfer_ctas : replay.collective_ctas;
   if (time.transfer_s <= 0) return least;  // no number of CTAs meets that time

@@ -43,12 +43,8 @@ struct Replay {
   double cta_bytes_per_s = 32e9;  // an estimate: 64 KiB in flight, 2 µs until they arrive
 };
 
-/// The share of a call's bytes that passes through a rank's link buffers, besides reading its input and
-/// writing its output.
-double link_share(CallKind kind, int ranks);
-
-/// The part of an all-reduce's `bytes` that passes through the link buffers a second time. A ring's
-/// link_share is 2 (n − 1) / n: all bytes once, and the shares of n − 2 of n members again. At least 2 ranks.
+/// The part of an all-reduce's `bytes` that passes through the link buffers a second time. In a ring
+/// 2 (n − 1) / n of them pass: all bytes once, and the shares of n − 2 of n members again. At least 2 ranks.
 STP_HOST_DEVICE constexpr int64_t link_bytes_again(int64_t bytes, int ranks) {
   return bytes * (ranks - 2) / ranks;
 }

@@ -103,8 +103,8 @@ std::span<const Component> components(Unit unit) {
 }
 
 // In I the parts are in reverse order; the norm's backward is fused with the residual's.
-UnitPart Component::part_of(UnitPass pass, const Division& division) const {
-  if (pass == UnitPass::F) return kind == ComponentKind::norm && division.overlaps() ? UnitPart::norm : part;
+UnitPart Component::part_of(UnitPass pass, const Strategy& strategy) const {
+  if (pass == UnitPass::F) return kind == ComponentKind::norm && strategy.overlaps() ? UnitPart::norm : part;
   if (kind == ComponentKind::residual || part == UnitPart::before) return UnitPart::after;
   return part == UnitPart::after ? UnitPart::before : part;
 }
@@ -119,26 +119,18 @@ const Component* find_component(Unit unit, ComponentKind kind) {
   return found == all.end() ? nullptr : &*found;
 }
 
-namespace {
-
 bool is_recomputed(const Recompute& recompute, Unit unit, ComponentKind kind) {
   const Component* const component = find_component(unit, kind);
   return component != nullptr && component->recomputed(recompute);
 }
 
-}  // namespace
-
-bool Recompute::first_linear(Unit unit) const { return is_recomputed(*this, unit, ComponentKind::linear); }
-bool Recompute::norm_of(Unit unit) const { return is_recomputed(*this, unit, ComponentKind::norm); }
-bool Recompute::core_of(Unit unit) const { return is_recomputed(*this, unit, ComponentKind::core); }
-
-bool Division::is_in_parts(Unit unit) const {
+bool Strategy::is_in_parts(Unit unit) const {
   if (is_vision(unit)) return false;
   if (find_component(unit, ComponentKind::core) != nullptr) return true;
   return overlaps() && components(unit).front().part != UnitPart::whole;
 }
 
-int Division::steps(Unit unit, UnitPass pass, UnitPart part) const {
+int Strategy::steps(Unit unit, UnitPass pass, UnitPart part) const {
   const bool forward = pass == UnitPass::F;
   switch (part) {
     case UnitPart::whole:
@@ -156,7 +148,7 @@ int Division::steps(Unit unit, UnitPass pass, UnitPart part) const {
   return 0;
 }
 
-int Division::core_exchanges(Unit unit, UnitPass pass) const {
+int Strategy::core_exchanges(Unit unit, UnitPass pass) const {
   if (cp == 1 || find_component(unit, ComponentKind::core) == nullptr) return 0;
   if (exchanges_heads()) return 2;
   return pass == UnitPass::F ? cp - 1 : 2 * cp - 1;  // keys and values; in I their gradients, too

@@ -77,7 +77,7 @@ struct TrainedWeights {
 /// Sequence parallelism divides a component's tokens if its width is own_hidden; otherwise tensor parallelism
 /// divides its width. tp_overlap divides a linear layer by rows in the part before the core, and by output
 /// columns in F's part after it. Context parallelism divides a core by ring steps or by heads
-/// (Division::steps).
+/// (Strategy::steps).
 struct Component {
   ComponentKind kind;
   UnitPart part;                     // in F; I has the parts in reverse order. whole: the unit has no parts
@@ -89,8 +89,8 @@ struct Component {
   [[nodiscard]] bool recomputed(const Recompute& recompute) const {
     return again != nullptr && recompute.*again;
   }
-  /// The component's part, where `division` divides the unit.
-  [[nodiscard]] UnitPart part_of(UnitPass pass, const Division& division) const;
+  /// The component's part, where `strategy` divides the unit.
+  [[nodiscard]] UnitPart part_of(UnitPass pass, const Strategy& strategy) const;
 };
 
 /// The unit's components, in the order of the forward. Layers of both models have the same components.
@@ -101,5 +101,15 @@ bool rotary_adds_bias(const ModelConfig& model, Unit unit);
 
 /// Returns the first component of `kind`, or null.
 const Component* find_component(Unit unit, ComponentKind kind);
+/// Whether I recomputes that component: the first linear layer from all rows of the norm's output.
+bool is_recomputed(const Recompute& recompute, Unit unit, ComponentKind kind);
+
+/// A component's memory traffic in F and in I, beside GEMMs and attention, in reads and writes of whole
+/// tensors of its width (an fp32 tensor counts twice), and its launches.
+struct Elementwise {
+  double forward = 0, backward = 0;
+  int forward_kernels = 0, backward_kernels = 0;
+};
+Elementwise elementwise(const ModelConfig& model, Implementation implementation, ComponentKind kind);
 
 }  // namespace stp

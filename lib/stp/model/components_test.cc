@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdint>
 #include <set>
 #include <string>
 #include <vector>
@@ -43,7 +42,7 @@ TEST(Components, KeepEachTensorOnceAndWhatWeightGradientsRead) {
 }
 
 // Of a language model and of an encoder before it.
-TEST(Components, NameTheParametersOfTheirPasses) {
+TEST(Components, NameTheParametersOfTheirWeights) {
   const ModelConfig config = model("mllm-14.9b"), encoder = config.encoder();
   for (const Unit unit : kUnits) {
     const std::vector<Parameter> parameters = unit_parameters(config, unit);
@@ -53,7 +52,6 @@ TEST(Components, NameTheParametersOfTheirPasses) {
       const auto expect = [&](Role role, bool vector) {
         const auto found = std::ranges::find(parameters, role, &Parameter::role);
         ASSERT_NE(found, parameters.end()) << to_string(unit);
-        EXPECT_EQ(found->gradient_by, weights.pass) << to_string(unit);
         EXPECT_EQ(found->vector(), vector) << to_string(unit);
       };
       expect(weights.role, false);
@@ -72,24 +70,10 @@ TEST(Components, AreInTheOrderOfTheirParts) {
       EXPECT_EQ(component.part != UnitPart::whole, divided);
       last = component.part;
     }
-    EXPECT_EQ(Division({.tp_overlap = TpOverlap::megatron, .tp = 2}).divides(unit),
+    EXPECT_EQ(Strategy({.tp = 2, .tp_overlap = TpOverlap::megatron}).divides(unit),
               divided && !is_vision(unit));
-    EXPECT_EQ(Division{.cp = 2}.divides(unit), unit == Unit::attn);
-    EXPECT_FALSE(Division{}.divides(unit));
-  }
-}
-
-// As many as the runtime's tensors have; but the last norm, which no count of the head's has.
-TEST(Buckets, CountTheParametersOfUnits) {
-  for (const char* name : {"llm-12.1b", "llama3-8b", "mllm-14.9b"}) {
-    const ModelConfig config = model(name);
-    for (const Unit unit : kUnits) {
-      int64_t elements = 0;
-      for (const Parameter& parameter : unit_parameters(config, unit))
-        elements += parameter.local_rows(1) * parameter.columns(1);
-      EXPECT_EQ(config.parameters_of(unit), elements - (unit == Unit::head ? config.hidden : 0))
-          << name << " " << to_string(unit);
-    }
+    EXPECT_EQ(Strategy{.cp = 2}.divides(unit), unit == Unit::attn);
+    EXPECT_FALSE(Strategy{}.divides(unit));
   }
 }
 

@@ -6,37 +6,15 @@
 #include "stp/base/error.h"
 #include "stp/base/json_input.h"
 #include "stp/model/hugging_face.h"
+#include "stp/model/parameters.h"
 
 namespace stp {
 
 double ModelConfig::parameters_of(Unit unit) const {
-  const double h = hidden, q = double{1} * q_heads * head_dim, kv = double{1} * kv_heads * head_dim;
-  const double d = vision.hidden, merged = kTokensMerged * d;
-  const bool all_biases = biases() == Biases::all;
-  const double of_norm = norm() == Norm::layer ? 2 * h : h;  // a gain; LayerNorm also a bias
-  switch (unit) {
-    case Unit::attn:
-      return h * (q + 2 * kv) + q * h + (biases() == Biases::none ? 0 : q + 2 * kv) + (all_biases ? h : 0) +
-             of_norm + (variant.query_key_norm ? 2 * head_dim : 0);
-    case Unit::mlp:
-      return (gated() ? 3 : 2) * h * ffn + (all_biases ? (gated() ? 2 : 1) * ffn + h : 0) + of_norm;
-    case Unit::head:
-    case Unit::embedding:
-      return vocabulary_parameters();
-    default:
-      break;
-  }
-  if (!has_vision()) return 0;
-  switch (unit) {
-    case Unit::vision_attn:
-      return encoder().parameters_of(Unit::attn);
-    case Unit::vision_mlp:
-      return encoder().parameters_of(Unit::mlp);
-    case Unit::merger:  // LayerNorm, two linears
-      return 2 * d + merged * merged + merged + merged * hidden + hidden;
-    default:
-      return kPatchElements * d;
-  }
+  if (unit == Unit::head || unit == Unit::embedding) return vocabulary_parameters();
+  int64_t elements = 0;
+  for (const Parameter& each : unit_parameters(*this, unit)) elements += each.local_rows(1) * each.columns(1);
+  return static_cast<double>(elements);
 }
 
 double ModelConfig::layer_parameters() const { return parameters_of(Unit::attn) + parameters_of(Unit::mlp); }

@@ -1,9 +1,11 @@
 // A decoder-only transformer, with or without a vision encoder before it.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "stp/model/unit.h"
 
@@ -98,6 +100,13 @@ ModelConfig padded(ModelConfig model, int tp);
 
 /// Whether `vision_tokens` tokens of an image merge into whole tokens, at most `seq`.
 bool vision_tokens_fit(int vision_tokens, int seq);
+
+/// A sequence, and the target token after each of its tokens. With a vision encoder, `patches` has rows of
+/// kPatchElements values, of an image. The image's tokens then replace the first tokens, which are not read.
+struct TokenSample {
+  std::vector<int32_t> tokens, targets;
+  std::vector<float> patches = {};
+};
 
 /// Model FLOPs of one sample of `seq` tokens, forward and backward, causal attention counted once:
 /// per token 6·(L·(2·h·q + 2·h·d·kv_heads + 3·h·ffn) + h·vocab) + 6·L·q·s, where q = d·q_heads, mostly h;

@@ -1,6 +1,6 @@
-#include "stp/model/elementwise.h"
-
 #include <iterator>
+
+#include "stp/model/components.h"
 
 namespace stp {
 namespace {

@@ -54,14 +54,6 @@ std::vector<OffloadedTensor> offloaded_tensors(const ModelConfig& model, const S
   return chosen;
 }
 
-double offloaded_bytes(const ModelConfig& model, const Shape& shape, Implementation implementation,
-                       int layers, double ratio) {
-  double bytes = 0;
-  for (const OffloadedTensor& each : offloaded_tensors(model, shape, implementation, layers, ratio))
-    bytes += each.tensor.bytes;
-  return bytes;
-}
-
 std::vector<double> offloaded_bytes(const ModelConfig& model, const Shape& shape,
                                     Implementation implementation, const std::vector<int>& layers_per_stage,
                                     double ratio) {
@@ -69,7 +61,9 @@ std::vector<double> offloaded_bytes(const ModelConfig& model, const Shape& shape
   std::vector<double> by_stage;
   for (const int layers : layers_per_stage) {
     const auto [found, is_new] = by_layers.try_emplace(layers);
-    if (is_new) found->second = offloaded_bytes(model, shape, implementation, layers, ratio);
+    if (is_new)
+      for (const OffloadedTensor& each : offloaded_tensors(model, shape, implementation, layers, ratio))
+        found->second += each.tensor.bytes;
     by_stage.push_back(found->second);
   }
   return by_stage;

@@ -19,10 +19,7 @@ struct OffloadedTensor {
 std::vector<OffloadedTensor> offloaded_tensors(const ModelConfig& model, const Shape& shape,
                                                Implementation implementation, int layers, double ratio);
 
-/// The bytes of offloaded_tensors().
-double offloaded_bytes(const ModelConfig& model, const Shape& shape, Implementation implementation,
-                       int layers, double ratio);
-/// The same by virtual stage.
+/// The bytes of offloaded_tensors(), by virtual stage.
 std::vector<double> offloaded_bytes(const ModelConfig& model, const Shape& shape,
                                     Implementation implementation, const std::vector<int>& layers_per_stage,
                                     double ratio);

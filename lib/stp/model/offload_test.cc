@@ -13,7 +13,7 @@ namespace {
 
 TEST(OffloadedTensors, AreWholeOnesUpToTheRatio) {
   for_each_shape([](const ModelConfig& config, Implementation implementation, const Shape& shape) {
-    const double all = offloaded_bytes(config, shape, implementation, 3, 1);
+    const double all = offloaded_bytes(config, shape, implementation, {3}, 1)[0];
     double kept = 0, largest = 0;
     for (const Unit unit : {Unit::attn, Unit::mlp}) {
       kept += kept_bytes(config, shape, implementation, unit);
@@ -22,11 +22,11 @@ TEST(OffloadedTensors, AreWholeOnesUpToTheRatio) {
     }
     EXPECT_DOUBLE_EQ(all, 3 * kept);
     for (const double ratio : {0.0, 0.1, 0.25, 0.5, 0.75, 0.9}) {
-      const double bytes = offloaded_bytes(config, shape, implementation, 3, ratio);
+      const double bytes = offloaded_bytes(config, shape, implementation, {3}, ratio)[0];
       EXPECT_LE(bytes, ratio * all);
       EXPECT_GT(bytes + largest, ratio * all) << "any other would fit too";
     }
-    EXPECT_EQ(offloaded_bytes(config, shape, implementation, 0, 1), 0);
+    EXPECT_EQ(offloaded_bytes(config, shape, implementation, {0}, 1)[0], 0);
   });
 }
 

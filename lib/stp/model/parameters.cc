@@ -22,20 +22,13 @@ double normal(uint64_t key) {  // Box and Muller
 
 constexpr const char* kVision = "vision.";
 
-// A linear layer's weights or, with one column, biases; in a unit with two layers those of the second are
-// made early.
-Parameter linear(std::vector<ParameterPart> parts, Role role) {
-  const bool second = role == Role::second || role == Role::second_bias;
-  return {std::move(parts), second ? UnitPass::W_early : UnitPass::W_late, role};
-}
-
 // `unit`: the names' beginning; `d`: columns of the norm.
 void add_norm(std::vector<Parameter>& to, const std::string& unit, int64_t d) {
-  to.push_back({{{unit + ".norm.gain", d, 1, Split::none}}, UnitPass::I, Role::norm});
+  to.push_back({{{unit + ".norm.gain", d, 1, Split::none}}, Role::norm});
 }
 void add_norm_bias(std::vector<Parameter>& to, const ModelConfig& model, const std::string& unit, int64_t d) {
   if (model.norm() == Norm::layer)
-    to.push_back({{{unit + ".norm.bias", d, 1, Split::none}}, UnitPass::I, Role::norm_bias});
+    to.push_back({{{unit + ".norm.bias", d, 1, Split::none}}, Role::norm_bias});
 }
 
 std::vector<Parameter> attention_parameters(const ModelConfig& model, const std::string& unit) {
@@ -48,16 +41,15 @@ std::vector<Parameter> attention_parameters(const ModelConfig& model, const std:
                                       {unit + ".v." + what, kv, columns, Split::rows}};
   };
   add_norm(attn, unit, h);
-  attn.push_back(linear(qkv("weight", h), Role::first));
-  if (model.biases() != Biases::none) attn.push_back(linear(qkv("bias", 1), Role::first_bias));
-  attn.push_back(linear({{unit + ".projection.weight", h, q, Split::columns}}, Role::second));
+  attn.push_back({qkv("weight", h), Role::first});
+  if (model.biases() != Biases::none) attn.push_back({qkv("bias", 1), Role::first_bias});
+  attn.push_back({{{unit + ".projection.weight", h, q, Split::columns}}, Role::second});
   if (model.biases() == Biases::all)
-    attn.push_back(linear({{unit + ".projection.bias", h, 1, Split::none}}, Role::second_bias));
+    attn.push_back({{{unit + ".projection.bias", h, 1, Split::none}}, Role::second_bias});
   add_norm_bias(attn, model, unit, h);
   if (model.variant.query_key_norm)
     attn.push_back({{{unit + ".q_norm.gain", model.head_dim, 1, Split::none},
                      {unit + ".k_norm.gain", model.head_dim, 1, Split::none}},
-                    UnitPass::I,
                     Role::query_key_norm});
   return attn;
 }
@@ -73,11 +65,11 @@ std::vector<Parameter> mlp_parameters(const ModelConfig& model, const std::strin
   };
   const std::string second = unit + (model.gated() ? ".down." : ".fc2.");
   add_norm(mlp, unit, d);
-  mlp.push_back(linear(first("weight", columns), Role::first));
-  mlp.push_back(linear({{second + "weight", out, inner, Split::columns}}, Role::second));
+  mlp.push_back({first("weight", columns), Role::first});
+  mlp.push_back({{{second + "weight", out, inner, Split::columns}}, Role::second});
   if (model.biases() == Biases::all) {
-    mlp.push_back(linear(first("bias", 1), Role::first_bias));
-    mlp.push_back(linear({{second + "bias", out, 1, Split::none}}, Role::second_bias));
+    mlp.push_back({first("bias", 1), Role::first_bias});
+    mlp.push_back({{{second + "bias", out, 1, Split::none}}, Role::second_bias});
   }
   add_norm_bias(mlp, model, unit, d);
   return mlp;
@@ -87,7 +79,7 @@ std::vector<Parameter> vision_unit_parameters(const ModelConfig& model, Unit uni
   const ModelConfig encoder = model.encoder();
   const int64_t d = encoder.hidden, merged = kTokensMerged * d;
   if (unit == Unit::patches)
-    return {linear({{"vision.patches.weight", d, kPatchElements, Split::none}}, Role::first)};
+    return {{{{"vision.patches.weight", d, kPatchElements, Split::none}}, Role::first}};
   if (unit == Unit::merger) return mlp_parameters(encoder, "vision.merger", d, merged, merged, model.hidden);
   if (unit == Unit::vision_mlp) return mlp_parameters(encoder, "vision.mlp", d, d, encoder.ffn, d);
   return attention_parameters(encoder, "vision.attn");
@@ -111,18 +103,16 @@ std::vector<Parameter> unit_parameters(const ModelConfig& model, Unit unit) {
     case Unit::head: {
       std::vector<Parameter> head;
       add_norm(head, "head", h);
-      head.push_back(linear(
-          {{model.tied() ? "embedding.weight" : "head.weight", model.vocab, h, Split::rows}}, Role::first));
+      head.push_back(
+          {{{model.tied() ? "embedding.weight" : "head.weight", model.vocab, h, Split::rows}}, Role::first});
       add_norm_bias(head, model, "head", h);
       return head;
     }
     case Unit::embedding: {
-      std::vector<Parameter> embedding{
-          linear({{"embedding.weight", model.vocab, h, Split::rows}}, Role::first)};
+      std::vector<Parameter> embedding{{{{"embedding.weight", model.vocab, h, Split::rows}}, Role::first}};
       if (model.positions > 0)
-        embedding.push_back({{{"embedding.positions.weight", model.positions, h, Split::none}},
-                             UnitPass::W_late,
-                             Role::second});
+        embedding.push_back(
+            {{{"embedding.positions.weight", model.positions, h, Split::none}}, Role::second});
       return embedding;
     }
     default:

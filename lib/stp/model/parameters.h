@@ -38,7 +38,6 @@ enum class Role : uint8_t { norm, norm_bias, first, first_bias, second, second_b
 /// One tensor of a rank: the shards of its parts, concatenated by rows (q, k and v; gate and up).
 struct Parameter {
   std::vector<ParameterPart> parts;
-  UnitPass gradient_by;  // the pass that makes its gradient: I (norms), W_early or W_late
   Role role;
 
   [[nodiscard]] int64_t local_rows(int tp) const;

@@ -26,13 +26,6 @@ struct Recompute {
     return !layer ? 0 : first == 0 ? layers : std::min(first, layers);
   }
   [[nodiscard]] bool whole(int index) const { return whole_layers(index + 1) > index; }
-
-  /// Whether I recomputes the first linear layer of `unit`, from all rows of the norm's output.
-  [[nodiscard]] bool first_linear(Unit unit) const;
-  /// Whether I recomputes the norm of `unit`.
-  [[nodiscard]] bool norm_of(Unit unit) const;
-  /// Whether I recomputes the core of `unit`.
-  [[nodiscard]] bool core_of(Unit unit) const;
   bool operator==(const Recompute&) const = default;
 };
 
@@ -75,32 +68,6 @@ inline constexpr int kPipelineSteps = 4;  // Transformer Engine's num_splits of 
 /// Transformer Engine's cp_comm_type a2a).
 enum class CpMethod : uint8_t { ring, all_to_all };
 
-/// The division of F and I of attn and mlp into parts, and of parts into steps.
-struct Division {
-  int cp = 1;  // ranks that share each sequence; a ring's core has as many steps
-  TpOverlap tp_overlap = TpOverlap::none;
-  int tp = 1;  // ranks of the tensor-parallel ring; a step works on the rows of one of them
-  CpMethod cp_method = CpMethod::ring;
-  std::array<bool, 2> ring_scatter{};  // of attn's and mlp's second linear layer in F
-
-  /// Whether the core has all rows of some heads.
-  [[nodiscard]] bool exchanges_heads() const { return cp > 1 && cp_method == CpMethod::all_to_all; }
-  /// Whether keys and values pass from rank to rank.
-  [[nodiscard]] bool in_ring() const { return cp > 1 && cp_method == CpMethod::ring; }
-
-  /// Whether collectives overlap the steps of parts. A single rank has no collectives.
-  [[nodiscard]] bool overlaps() const { return tp_overlap == TpOverlap::megatron && tp > 1; }
-  [[nodiscard]] bool divides(Unit unit) const { return (cp > 1 || overlaps()) && is_in_parts(unit); }
-  /// The number of steps of a part of F or I of a divided unit.
-  [[nodiscard]] int steps(Unit unit, UnitPass pass, UnitPart part) const;
-  /// The number of context-parallel exchanges before, between and after the steps of the core in F or I.
-  [[nodiscard]] int core_exchanges(Unit unit, UnitPass pass) const;
-  bool operator==(const Division&) const = default;
-
- private:
-  [[nodiscard]] bool is_in_parts(Unit unit) const;  // if any unit is divided
-};
-
 struct Strategy {
   int tp = 1, cp = 1, dp = 1,
       pp = 1;  // ranks that share a layer's tensors, a sequence, the samples, the layers
@@ -108,7 +75,7 @@ struct Strategy {
   bool sequence_parallel = false;  // reduce-scatters and all-gathers in place of all-reduces
   Recompute recompute;
   TpOverlap tp_overlap = TpOverlap::none;
-  std::array<bool, 2> ring_scatter{};  // of `megatron`; only simulated
+  std::array<bool, 2> ring_scatter{};  // of attn's and mlp's second linear layer in F; only simulated
   double offload = 0;      // the largest share of an offloaded activation's bytes that the host holds
   int offload_chunks = 0;  // so many chunks' copies are planned (schedule/copy_plan.h); 0: they are not
   int offload_share = 2;   // of planned copies: pipeline ranks that share a link to the host
@@ -121,7 +88,21 @@ struct Strategy {
   [[nodiscard]] int world_size() const { return tp * replicas() * pp; }
   /// The number of Program microbatches per microbatch: two with Domino.
   [[nodiscard]] int parts_of_microbatch() const { return tp_overlap == TpOverlap::domino ? 2 : 1; }
-  [[nodiscard]] Division division() const { return {cp, tp_overlap, tp, cp_method, ring_scatter}; }
+
+  /// Whether the core has all rows of some heads.
+  [[nodiscard]] bool exchanges_heads() const { return cp > 1 && cp_method == CpMethod::all_to_all; }
+  /// Whether keys and values pass from rank to rank.
+  [[nodiscard]] bool in_ring() const { return cp > 1 && cp_method == CpMethod::ring; }
+  /// Whether collectives overlap the steps of parts. A single rank has no collectives.
+  [[nodiscard]] bool overlaps() const { return tp_overlap == TpOverlap::megatron && tp > 1; }
+  /// Whether F and I of `unit` are divided into parts, and parts into steps.
+  [[nodiscard]] bool divides(Unit unit) const { return (cp > 1 || overlaps()) && is_in_parts(unit); }
+  /// The number of steps of a part of F or I of a divided unit. A step of a ring's core has the keys of one
+  /// of cp ranks, a step beside an exchange of rows has those of one of tp ranks.
+  [[nodiscard]] int steps(Unit unit, UnitPass pass, UnitPart part) const;
+  /// The number of context-parallel exchanges before, between and after the steps of the core in F or I.
+  [[nodiscard]] int core_exchanges(Unit unit, UnitPass pass) const;
+
   /// The strategy without the options that add ops beside compute and its collectives.
   [[nodiscard]] Strategy of_compute() const {
     Strategy strategy = *this;
@@ -129,6 +110,9 @@ struct Strategy {
     strategy.zero = strategy.post_validation = false;
     return strategy;
   }
+
+ private:
+  [[nodiscard]] bool is_in_parts(Unit unit) const;  // if any unit is divided
 };
 
 }  // namespace stp

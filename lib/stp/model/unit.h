@@ -52,7 +52,7 @@ constexpr bool is_reduced(Unit unit, UnitPass pass) {
   return pass == UnitPass::F || (pass == UnitPass::I && has_pass(unit, pass));
 }
 
-/// Parts of F and I of attn and mlp, if something divides them (Division in strategy.h). Before the core: in
+/// Parts of F and I of attn and mlp, if something divides them (Strategy::divides). Before the core: in
 /// F the first linear layer, for attn with rotary; in I the second's input gradient. The core: attention or
 /// activation. After the core: in F the second linear layer; in I the first's input gradient. F's norm is a
 /// part of its own if steps of `before` overlap its gathering.

@@ -5,7 +5,6 @@
 
 #include "stp/base/error.h"
 #include "stp/model/components.h"
-#include "stp/model/elementwise.h"
 
 namespace stp {
 namespace {
@@ -103,7 +102,7 @@ class UnitOnRank {
     if (part == UnitPart::core && core_ != nullptr) return of(*core_, pass, step);
     Work work;
     for (const Component& component : components(unit_))
-      if (component.part_of(pass, shape_.strategy.division()) == part) add(work, of(component, pass));
+      if (component.part_of(pass, shape_.strategy) == part) add(work, of(component, pass));
     if (pass == UnitPass::I && part == UnitPart::before) add_all_but_core(work, UnitPass::F, true);
     return work;
   }
@@ -141,7 +140,7 @@ class UnitOnRank {
         add(to, of(component, pass));
   }
   void add_core(Work& to, UnitPass pass) const {
-    const int steps = core_ == nullptr ? 0 : shape_.strategy.division().steps(unit_, pass, UnitPart::core);
+    const int steps = core_ == nullptr ? 0 : shape_.strategy.steps(unit_, pass, UnitPart::core);
     for (int step = 0; step < steps; ++step) add(to, of(*core_, pass, step));
   }
 
@@ -155,8 +154,9 @@ class UnitOnRank {
   // own).
   [[nodiscard]] bool recomputed(const Component& component) const {
     const Recompute& recompute = shape_.strategy.recompute;
-    return te_ && component.kind == ComponentKind::norm ? recompute.first_linear(unit_)
-                                                        : component.recomputed(recompute);
+    return te_ && component.kind == ComponentKind::norm
+               ? is_recomputed(recompute, unit_, ComponentKind::linear)
+               : component.recomputed(recompute);
   }
 
   // Whether I runs F of a component again. A checkpoint of autograd runs the whole unit again, and the second
@@ -172,7 +172,7 @@ class UnitOnRank {
     if (component.kind == ComponentKind::core) return core_of(forward, step);
     Elementwise each = elementwise(model_, implementation_, component.kind);
     if (te_ && component.kind == ComponentKind::norm && unit_ != Unit::head &&
-        shape_.strategy.division().overlaps()) {  // copies into and out of the buffers of the exchanges
+        shape_.strategy.overlaps()) {  // copies into and out of the buffers of the exchanges
       each.forward += 2, each.forward_kernels += 1;
       each.backward += 4, each.backward_kernels += 2;
     }
@@ -245,7 +245,7 @@ class UnitOnRank {
     return work;
   }
   [[nodiscard]] Work core(bool forward, int step) const {
-    const bool by_heads = shape_.strategy.division().exchanges_heads();
+    const bool by_heads = shape_.strategy.exchanges_heads();
     const double rows = by_heads ? shape_.seq : shape_.own_seq();
     const double heads =
         w_[Width::q] / model_.head_dim * shape_.microbatch_size / (by_heads ? shape_.strategy.cp : 1);
@@ -268,7 +268,7 @@ class UnitOnRank {
     return {.gemms = {scores, values, values, values}, .sharded_bytes = (2.5 + 2) * of_scores, .kernels = 6};
   }
   // In I the suite copies the gradients of its own k and v to the ring and, after the last step, back.
-  [[nodiscard]] int ring_copies() const { return suite_ && shape_.strategy.division().in_ring() ? 1 : 0; }
+  [[nodiscard]] int ring_copies() const { return suite_ && shape_.strategy.in_ring() ? 1 : 0; }
 
   // Whether this implementation has a tensor. A fused norm keeps its input once.
   [[nodiscard]] bool exists(Saved which) const {
@@ -289,7 +289,7 @@ class UnitOnRank {
         if (te_ && model_.variant.dropout == 0) return false;
         return !suite_ && find_component(unit_, ComponentKind::residual) != nullptr;
       case Saved::core_output:  // all rows of some heads, as the core's backward reads it
-        return shape_.strategy.division().exchanges_heads();
+        return shape_.strategy.exchanges_heads();
       case Saved::log_sum_exp:
         return !of_2022;
       case Saved::softmax:
@@ -344,17 +344,17 @@ Work work(const ModelConfig& model, const Shape& shape, Implementation implement
   return UnitOnRank(model, shape, implementation, unit).whole(pass);
 }
 
-bool is_divided_by_columns(const Division& division, Unit unit, UnitPart part) {
-  return part == UnitPart::after && !division.ring_scatter[static_cast<size_t>(unit)];
+bool is_divided_by_columns(const Strategy& strategy, Unit unit, UnitPart part) {
+  return part == UnitPart::after && !strategy.ring_scatter[static_cast<size_t>(unit)];
 }
 
 Work unit_part_work(const ModelConfig& model, const Shape& shape, Implementation implementation, Unit unit,
                     UnitPass pass, UnitPart part, int step) {
   Work work = UnitOnRank(model, shape, implementation, unit).part(pass, part, step);
-  const int steps = shape.strategy.division().steps(unit, pass, part);
+  const int steps = shape.strategy.steps(unit, pass, part);
   if (steps == 1 || part == UnitPart::core) return work;
   Gemm& gemm = work.gemms.front();
-  (is_divided_by_columns(shape.strategy.division(), unit, part) ? gemm.n : gemm.m) /= steps;
+  (is_divided_by_columns(shape.strategy, unit, part) ? gemm.n : gemm.m) /= steps;
   // The suite adds the residual to each piece of columns, in two launches, and the bias in one.
   const bool suite_adds = part == UnitPart::after && implementation == Implementation::suite;
   const int kernels = suite_adds ? (model.biases() == Biases::all ? 4 : 3) : 1;
@@ -439,12 +439,12 @@ void check_shared_vocabulary(const ModelConfig& model, int tp, int ranks) {
                      "use divisors, or pad the model's vocab_size (--set model.vocab_size=N)");
 }
 
-void check_exchanged_heads(const ModelConfig& model, int tp, const Division& division) {
-  if (!division.exchanges_heads()) return;
+void check_exchanged_heads(const ModelConfig& model, int tp, const Strategy& strategy) {
+  if (!strategy.exchanges_heads()) return;
   const auto check = [&](const std::string& what, int heads) {
-    if (heads / tp % division.cp != 0)
+    if (heads / tp % strategy.cp != 0)
       throw InputError("", "parallel.cp_method",
-                       "is all-to-all, and parallel.cp " + std::to_string(division.cp) +
+                       "is all-to-all, and parallel.cp " + std::to_string(strategy.cp) +
                            " does not divide the " + std::to_string(heads / tp) + " " + what + " heads of " +
                            model.name + " on each of " + std::to_string(tp) + " tensor-parallel ranks",
                        "use a divisor for parallel.cp, less parallel.tp, or the method ring");

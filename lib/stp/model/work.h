@@ -95,7 +95,7 @@ Work work(const ModelConfig& model, const Shape& shape, Implementation implement
 /// FLOPs of the fused attentions in `work`, of one direction.
 double attention_flops(const Work& work, bool backward);
 
-/// The work of one step of a part of F or I, of a unit that shape.strategy.division() divides. A step of a
+/// The work of one step of a part of F or I, of a unit that shape.strategy divides. A step of a
 /// ring's core has n²/2 pairs of query and key per sample, n = own_seq(). The first step has the causal pairs
 /// of the rank's own tokens. Any other has all queries and one piece of another rank's keys, or the later
 /// half of the queries and both pieces; it also merges its result into the result so far. With an all-to-all
@@ -106,7 +106,7 @@ Work unit_part_work(const ModelConfig& model, const Shape& shape, Implementation
                     UnitPass pass, UnitPart part, int step = 0);
 
 /// Whether the steps of a part, besides the core, have columns of the first GEMM's output; else its rows.
-bool is_divided_by_columns(const Division& division, Unit unit, UnitPart part);
+bool is_divided_by_columns(const Strategy& strategy, Unit unit, UnitPart part);
 
 /// Bytes of the keys and values of a rank's tokens: one ring exchange.
 double kv_bytes(const ModelConfig& model, const Shape& shape);
@@ -151,7 +151,7 @@ void check_shardable(const ModelConfig& model, int tp);
 /// Throws InputError about pp if the vocabulary cannot be divided over tp · ranks.
 void check_shared_vocabulary(const ModelConfig& model, int tp, int ranks);
 
-/// Throws InputError about cp_method if `division` exchanges heads and cp does not divide a rank's heads.
-void check_exchanged_heads(const ModelConfig& model, int tp, const Division& division);
+/// Throws InputError about cp_method if `strategy` exchanges heads and cp does not divide a rank's heads.
+void check_exchanged_heads(const ModelConfig& model, int tp, const Strategy& strategy);
 
 }  // namespace stp

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "stp/model/components.h"
 #include "stp/model/work.h"
 #include "support/models.h"
 #include "support/refusal.h"
@@ -207,10 +208,10 @@ Work sum_of_parts(const ModelConfig& config, Implementation implementation, cons
   Work sum;
   for (const UnitPart part : {UnitPart::norm, UnitPart::before, UnitPart::core, UnitPart::after})
     for (const UnitPass of : {pass, UnitPass::F}) {
-      const bool again =
-          part == UnitPart::core && pass == UnitPass::I && shape.strategy.recompute.core_of(unit);
+      const bool again = part == UnitPart::core && pass == UnitPass::I &&
+                         is_recomputed(shape.strategy.recompute, unit, ComponentKind::core);
       if (of != pass && !again) continue;
-      for (int step = 0; step < shape.strategy.division().steps(unit, of, part); ++step) {
+      for (int step = 0; step < shape.strategy.steps(unit, of, part); ++step) {
         const Work w = unit_part_work(config, shape, implementation, unit, of, part, step);
         sum.gemms.insert(sum.gemms.end(), w.gemms.begin(), w.gemms.end());
         sum.attentions.insert(sum.attentions.end(), w.attentions.begin(), w.attentions.end());
@@ -237,7 +238,7 @@ TEST(Work, OfPartsAddsUpToTheUnits) {
             shape.strategy.sequence_parallel = !ring;
             shape.strategy.tp_overlap = ring ? TpOverlap::none : TpOverlap::megatron;
             if (!ring) shape.strategy.tp = 4;
-            if (!shape.strategy.division().divides(unit)) continue;
+            if (!shape.strategy.divides(unit)) continue;
             const Work whole = work(config, shape, implementation, unit, pass),
                        sum = sum_of_parts(config, implementation, shape, unit, pass);
             EXPECT_DOUBLE_EQ(gemm_flops(sum), gemm_flops(whole));

@@ -6,7 +6,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "stp/processes/progress.h"
@@ -28,23 +27,6 @@ class Pending {
   virtual bool done() = 0;
   /// The processes whose messages are not done.
   [[nodiscard]] virtual std::vector<int> missing() const = 0;
-};
-
-class Processes;
-
-/// Messages among the processes of one group. Any thread may use it.
-class Exchange {
- public:
-  /// `numbers`: by process, the number of this exchange with it.
-  Exchange(Processes& all, std::vector<uint64_t> numbers) : all_(all), numbers_(std::move(numbers)) {}
-  /// Starts the messages of the group's call number `call` (each number once). Between two processes, the
-  /// n-th message that one sends in a call is the n-th that the other receives, of the same size.
-  std::unique_ptr<Pending> start(uint64_t call, std::span<const Message> sends,
-                                 std::span<const Message> receives);
-
- private:
-  Processes& all_;
-  const std::vector<uint64_t> numbers_;
 };
 
 /// All processes make the same calls in one order, each from one thread. A process that fails ends the others
@@ -71,10 +53,15 @@ class Processes {
   /// Returns the text of the first process of `among` at all of `among`. Only they make the call.
   std::string broadcast(std::string text, const std::vector<int>& among);
 
-  /// Makes a group's exchange. `among`, two processes or more, drive its members; only they make the call.
-  /// Both of two processes make their common exchanges in one order, so they agree on the numbers without
-  /// messages.
-  std::unique_ptr<Exchange> make_exchange(const std::vector<int>& among);
+  /// Numbers a group's exchange: by process, the number of their exchange with it. `among`, two processes or
+  /// more, drive the group's members; only they make the call. Both of two processes number their common
+  /// exchanges in one order, so they agree without messages.
+  std::vector<uint64_t> number_exchange(const std::vector<int>& among);
+  /// Starts the messages of an exchange's call number `call` (each number once). Between two processes, the
+  /// n-th message that one sends in a call is the n-th that the other receives, of the same size. Any thread
+  /// may call it.
+  virtual std::unique_ptr<Pending> start(const std::vector<uint64_t>& number_with, uint64_t call,
+                                         std::span<const Message> sends, std::span<const Message> receives);
 
   /// Prints `why` and the process on standard error, and ends all processes with exit code `code`. An error
   /// that ends one process must come here, because other processes may wait for it.
@@ -93,13 +80,8 @@ class Processes {
   void report_failure(const std::string& why) const;
 
  private:
-  friend class Exchange;
   virtual void send(int to, const std::string& text);
   virtual std::string receive(int from);
-  /// Starts messages. `number_with`: by process, the number of their exchange with it, of whose calls this is
-  /// number `call`.
-  virtual std::unique_ptr<Pending> start(const std::vector<uint64_t>& number_with, uint64_t call,
-                                         std::span<const Message> sends, std::span<const Message> receives);
 
   Progress progress_;
   Place place_;

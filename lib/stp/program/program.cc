@@ -52,7 +52,7 @@ std::string describe_op(const Program& program, OpId id) {
   switch (op.kind) {
     case OpKind::compute:
       text += to_string(op.unit, op.unit_pass) + suffix(op.part);
-      if (program.division().steps(op.unit, op.unit_pass, op.part) > 1) text += " " + std::to_string(op.step);
+      if (program.strategy.steps(op.unit, op.unit_pass, op.part) > 1) text += " " + std::to_string(op.step);
       break;
     case OpKind::kv_exchange:
     case OpKind::kv_gradient_exchange:

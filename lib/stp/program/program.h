@@ -94,7 +94,7 @@ struct Op {
   int16_t layer;     // within the chunk, in the order of the forward
   int16_t step = 0;  // from 0 within a part; from 1 for exchanges; the bucket for reductions of gradients and
                      // gathers of weights
-  UnitPart part = UnitPart::whole;  // for F and I of a unit that Program::division() divides, and for a
+  UnitPart part = UnitPart::whole;  // for F and I of a unit that Program::strategy divides, and for a
                                     // reduce-scatter of the output of a step of `after`
   int32_t microbatch;
   int32_t block;  // index of the block in its rank's list; -1: none (optimizer)
@@ -139,7 +139,6 @@ struct Program {
     return has_end(stage, schedule.placement.is_first(stage));
   }
   [[nodiscard]] bool has_head(int stage) const { return has_end(stage, schedule.placement.is_last(stage)); }
-  [[nodiscard]] Division division() const { return strategy.division(); }
   [[nodiscard]] std::span<const OpId> dependencies(OpId op) const {
     return {depends.data() + depends_begin[op], depends.data() + depends_begin[op + 1]};
   }
@@ -147,7 +146,7 @@ struct Program {
   /// Whether the op contends: two such ops on a rank's `compute` and `tp` streams slow each other down while
   /// they overlap. What TpOverlap::megatron hides does not: copy engines exchange rows, and SMs are set aside
   /// for sums, for which the GEMMs' costs account (lib/stp/cost).
-  [[nodiscard]] bool contends(OpId op) const { return !division().overlaps() || !ops[op].hidden(); }
+  [[nodiscard]] bool contends(OpId op) const { return !strategy.overlaps() || !ops[op].hidden(); }
   /// Whether `op` frees the device memory that its dependency `needed` offloads.
   [[nodiscard]] bool frees(OpId op, OpId needed) const {
     return ops[needed].kind == OpKind::offload && !is_host_copy(ops[op].kind);

@@ -3,34 +3,36 @@
 #include <algorithm>
 #include <utility>
 
+#include "stp/model/components.h"
+
 namespace stp {
 namespace {
 
 // Whether the segment's parts run F's core again.
 bool core_again(const Segment& segment, const Recompute& recompute) {
-  return segment.main == Segment::Main::input_gradient && recompute.core_of(segment.unit);
+  return segment.main == Segment::Main::input_gradient &&
+         is_recomputed(recompute, segment.unit, ComponentKind::core);
 }
 
 }  // namespace
 
 size_t ops_of(const Segment& segment, const Strategy& strategy) {
-  const Division division = strategy.division();
   const size_t weights = segment.weights == Segment::Weights::none          ? 0
                          : segment.weights == Segment::Weights::both_behind ? 1
                                                                             : 2;
   const size_t collectives = (strategy.sequence_parallel && segment.gathers) + segment.all_reduce;
-  if (segment.main == Segment::Main::weight_gradients || !division.divides(segment.unit))
+  if (segment.main == Segment::Main::weight_gradients || !strategy.divides(segment.unit))
     return 1 + collectives + weights;
   const UnitPass pass = pass_of(segment);
   size_t ops = collectives;
   for (const UnitPart part : {UnitPart::norm, UnitPart::before, UnitPart::core, UnitPart::after})
-    ops += division.steps(segment.unit, pass, part);
-  ops += division.core_exchanges(segment.unit, pass);
+    ops += strategy.steps(segment.unit, pass, part);
+  ops += strategy.core_exchanges(segment.unit, pass);
   if (core_again(segment, strategy.recompute))
-    ops += division.steps(segment.unit, UnitPass::F, UnitPart::core) +
-           division.core_exchanges(segment.unit, UnitPass::F);
+    ops += strategy.steps(segment.unit, UnitPass::F, UnitPart::core) +
+           strategy.core_exchanges(segment.unit, UnitPass::F);
   // The last summand: exchanges of rows and sums of pieces.
-  return ops + weights + (division.overlaps() ? division.tp - 1 + std::max(division.tp, kPipelineSteps) : 0);
+  return ops + weights + (strategy.overlaps() ? strategy.tp - 1 + std::max(strategy.tp, kPipelineSteps) : 0);
 }
 
 // Adds the sum over the group of the last compute op's output: the chain's value or a piece of it.
@@ -76,7 +78,7 @@ void UnitOps::add_ring(SegmentOf of, ValueId from, const std::function<void()>& 
   const UnitPass pass = pass_of(of.segment);
   Ref norm = kNothing, brought = kNothing;  // the next step waits for it
   if (pass == UnitPass::F) norm = add_part(of, {UnitPart::norm, pass}, from);
-  const int steps = division_.steps(of.segment.unit, pass, UnitPart::before);
+  const int steps = strategy_.steps(of.segment.unit, pass, UnitPart::before);
   for (int step = 0; step < steps; ++step) {
     const Ref needed = brought;
     const bool begins = step == 0 && pass == UnitPass::I;
@@ -99,9 +101,9 @@ void UnitOps::add_ring(SegmentOf of, ValueId from, const std::function<void()>& 
 // of the step before. A step's gradients leave with the exchange after it. The last exchange returns each
 // rank's gradients to it, and is returned.
 Ref UnitOps::add_core(SegmentOf of, UnitPass pass) {
-  if (division_.exchanges_heads() && division_.core_exchanges(of.segment.unit, pass) > 0)
+  if (strategy_.exchanges_heads() && strategy_.core_exchanges(of.segment.unit, pass) > 0)
     return add_core_of_heads(of, pass);
-  const int steps = division_.steps(of.segment.unit, pass, UnitPart::core);
+  const int steps = strategy_.steps(of.segment.unit, pass, UnitPart::core);
   Ref brought = kNothing;  // the next step waits for it
   for (int step = 0; step < steps; ++step) {
     const Ref needed = brought;

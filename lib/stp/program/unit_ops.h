@@ -20,16 +20,15 @@ struct SegmentOf {
 
 class UnitOps {
  public:
-  UnitOps(const Lowering& lowering, ProgramBuilder& builder)
-      : strategy_(lowering.strategy), division_(strategy_.division()), b_(builder) {}
+  UnitOps(const Lowering& lowering, ProgramBuilder& builder) : strategy_(lowering.strategy), b_(builder) {}
 
   /// Whether the segment's compute is in parts.
   [[nodiscard]] bool in_parts(const Segment& segment) const {
-    return segment.main != Segment::Main::weight_gradients && division_.divides(segment.unit);
+    return segment.main != Segment::Main::weight_gradients && strategy_.divides(segment.unit);
   }
   /// Whether collectives stand between the steps of its parts.
   [[nodiscard]] bool overlaps(const Segment& segment) const {
-    return division_.overlaps() && in_parts(segment);
+    return strategy_.overlaps() && in_parts(segment);
   }
 
   /// Writes one op. Call these functions after begin_op() and depend(), unless they say otherwise.
@@ -67,7 +66,7 @@ class UnitOps {
   };
   // The number of pieces in which the output is summed.
   [[nodiscard]] int pieces(const Segment& segment) const {
-    return in_parts(segment) ? division_.steps(segment.unit, pass_of(segment), UnitPart::after) : 1;
+    return in_parts(segment) ? strategy_.steps(segment.unit, pass_of(segment), UnitPart::after) : 1;
   }
   OpId add_reduction(SegmentOf of, ValueId value, int piece);
   void add_ring(SegmentOf of, ValueId from, const std::function<void()>& begin);
@@ -78,7 +77,6 @@ class UnitOps {
   void set_part(OpId op, UnitPart part, int step);
 
   const Strategy strategy_;
-  const Division division_;
   ProgramBuilder& b_;
 };
 

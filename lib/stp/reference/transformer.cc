@@ -15,7 +15,7 @@ namespace {
 // The forward of one sample, with the tensors for its backward.
 class SampleRun {
  public:
-  SampleRun(const ModelConfig& model, const Parameters& parameters, const Sample& sample)
+  SampleRun(const ModelConfig& model, const Parameters& parameters, const TokenSample& sample)
       : model_(model),
         parameters_(parameters),
         sample_(sample),
@@ -88,7 +88,7 @@ class SampleRun {
 
   const ModelConfig& model_;
   const Parameters& parameters_;
-  const Sample& sample_;
+  const TokenSample& sample_;
   const int seq_;
   const int64_t h_;
   const Units units_;
@@ -117,12 +117,12 @@ Parameters initial_parameters(const ModelConfig& model, const Initialisation& in
 }
 
 LossAndGradients loss_and_gradients(const ModelConfig& model, const Parameters& parameters,
-                                    const std::vector<Sample>& samples) {
+                                    const std::vector<TokenSample>& samples) {
   LossAndGradients result{0, parameters};
   for (auto& [name, values] : result.gradients) std::fill(values.begin(), values.end(), 0.0);
   double tokens = 0;
-  for (const Sample& sample : samples) tokens += static_cast<double>(sample.tokens.size());
-  for (const Sample& sample : samples) {
+  for (const TokenSample& sample : samples) tokens += static_cast<double>(sample.tokens.size());
+  for (const TokenSample& sample : samples) {
     SampleRun run(model, parameters, sample);
     result.loss += run.forward() / tokens;
     run.backward(1 / tokens, result.gradients);

@@ -3,7 +3,6 @@
 // vision encoder.
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -18,19 +17,12 @@ using Parameters = std::map<std::string, std::vector<double>>;
 
 Parameters initial_parameters(const ModelConfig& model, const Initialisation& initialisation);
 
-/// A sequence, and the target token after each of its tokens. With a vision encoder, `patches` has rows of
-/// kPatchElements values; the image's tokens replace the first tokens.
-struct Sample {
-  std::vector<int32_t> tokens, targets;
-  std::vector<float> patches = {};
-};
-
 struct LossAndGradients {
   double loss;           // mean cross-entropy over all tokens of all samples, natural logarithm
   Parameters gradients;  // gradients of `loss`
 };
 LossAndGradients loss_and_gradients(const ModelConfig& model, const Parameters& parameters,
-                                    const std::vector<Sample>& samples);
+                                    const std::vector<TokenSample>& samples);
 
 /// The error of gradients: the maximum over tensors of ‖ours − exact‖ / max(‖exact‖, 10⁻³ · the largest
 /// ‖exact‖ of any tensor), in Frobenius norms. Infinite if a tensor is missing, has another size, or holds

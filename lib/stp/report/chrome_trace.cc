@@ -103,7 +103,7 @@ class Writer {
   // Of a unit's parts, only the first op may wait for an all-reduce or its replacement.
   [[nodiscard]] std::string waited_for(const Op& op) const {
     if (op.part == UnitPart::core || op.part == UnitPart::after)
-      return program_.division().exchanges_heads() ? "all-to-all" : "key-value exchange";
+      return program_.strategy.exchanges_heads() ? "all-to-all" : "key-value exchange";
     return op.part == UnitPart::before && op.step > 0 ? "row exchange" : "all-reduce";
   }
 

@@ -184,16 +184,14 @@ TEST(ChromeTraceText, EscapesNames) {
 }
 
 // By name of an op of one microbatch, what it waited for; and the number of exchanges.
-std::pair<std::map<std::string, std::string>, int> waited_for(const Division& division, const char* cost) {
+std::pair<std::map<std::string, std::string>, int> waited_for(const Strategy& strategy, const char* cost) {
   const json costs = {{"attn.F_core", 1}, {"attn.F_after", 1}, {"attn.I_core", 1}, {"attn.I_after", 1},
                       {"mlp.F", 1},       {cost, 3},           {"all_reduce", 2}};
-  Lowering lowering;
-  lowering.strategy.cp = division.cp;
-  lowering.strategy.cp_method = division.cp_method;
-  const Program program = lower(
-      {"by hand", Placement::loop(1, 1), 1, {{parse_block("F0.0"), parse_block("B0.0")}}}, {1}, lowering);
+  const Program program =
+      lower({"by hand", Placement::loop(1, 1), 1, {{parse_block("F0.0"), parse_block("B0.0")}}}, {1},
+            {.strategy = strategy});
   const Timeline timeline =
-      simulate(program, op_seconds(program, unit_cost_table(JsonInput(costs, "test"), division)));
+      simulate(program, op_seconds(program, unit_cost_table(JsonInput(costs, "test"), strategy)));
   std::map<std::string, std::string> waited;
   int exchanges = 0;
   const json trace = trace_of(program, timeline);

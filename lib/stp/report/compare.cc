@@ -106,26 +106,6 @@ std::string configuration_key(const json& row, bool with_microbatches) {
   return with_microbatches ? key + json_text(row.at("microbatches")) : key;
 }
 
-// Errors of one kind, over one set of rows.
-struct Errors {
-  double sum = 0, worst = 0;
-  int count = 0;
-  std::string worst_row;
-
-  void add(double error, const std::string& row) {
-    sum += std::abs(error);
-    ++count;
-    if (std::abs(error) >= worst) {
-      worst = std::abs(error);
-      worst_row = row;
-    }
-  }
-  [[nodiscard]] json mean() const { return count > 0 ? json(sum / count) : json(nullptr); }
-  [[nodiscard]] json worst_json() const {
-    return count > 0 ? json{{"error", worst}, {"row", worst_row}} : json(nullptr);
-  }
-};
-
 // A kind of error, by its name in summary.json, and the figure of a row that it belongs to.
 struct ErrorKind {
   std::string_view name, figure;  // of the gain, which rows have on their own, ""
@@ -347,6 +327,21 @@ void compare_figures(const json& row, const json& candidate, json& published, js
 }
 
 }  // namespace
+
+void Errors::add(double error, const std::string& row) {
+  sum += std::abs(error);
+  ++count;
+  if (std::abs(error) >= worst) {
+    worst = std::abs(error);
+    worst_row = row;
+  }
+}
+
+json Errors::mean() const { return count > 0 ? json(sum / count) : json(nullptr); }
+
+json Errors::worst_json() const {
+  return count > 0 ? json{{"error", worst}, {"row", worst_row}} : json(nullptr);
+}
 
 Comparison read_comparison(JsonInput input) {
   Comparison comparison;

@@ -28,6 +28,18 @@ struct Comparison {
 Comparison read_comparison(JsonInput input);
 nlohmann::json to_json(const Comparison& comparison);
 
+/// Errors of one kind, over one set of rows.
+struct Errors {
+  double sum = 0, worst = 0;  // of absolute values
+  int count = 0;
+  std::string worst_row;
+
+  void add(double error, const std::string& row);
+  /// {"error", "row"}, as the mean null if there are none.
+  [[nodiscard]] nlohmann::json worst_json() const;
+  [[nodiscard]] nlohmann::json mean() const;
+};
+
 /// Adds to every row `published` (the figures of results/published for its configuration, or null),
 /// `difference` (ours / published − 1, each) and `calibration`. A published row matches ours if all its
 /// fields except figures and `fits` are equal (false: or absent), even if the row ran out of memory. Without

@@ -91,7 +91,7 @@ json configuration_json(const Configuration& c) {
                 {"offloaded", c.strategy.offload > 0},
                 {"offload_ratio", c.strategy.offload},
                 {"unit_costs", c.unit_costs ? *c.unit_costs : json(nullptr)}};
-  if (c.strategy.division().exchanges_heads()) value["cp_method"] = "all-to-all";
+  if (c.strategy.exchanges_heads()) value["cp_method"] = "all-to-all";
   if (c.strategy.offload_chunks > 0) {
     value["offload_chunks"] = c.strategy.offload_chunks;
     value["offload_share"] = c.strategy.offload_share;
@@ -295,7 +295,7 @@ void write_new_file(const std::string& path, const std::string& text) {
   if (std::filesystem::is_character_file(path, ignored)) return write_to_device(path, text);
   // Written beside the target and linked to its name when complete: a link never replaces a file.
   std::filesystem::path partial;
-  const PartialLock lock =
+  const OpenFile lock =
       make_partial(std::filesystem::absolute(path).parent_path(), partial, PartialKind::file);
   if (!lock) refuse_place(path);
   const bool whole =

@@ -32,7 +32,7 @@ struct Configuration {
 
   /// "2", or "2 all-to-all": for tables.
   [[nodiscard]] std::string cp_text() const {
-    return std::to_string(strategy.cp) + (strategy.division().exchanges_heads() ? " all-to-all" : "");
+    return std::to_string(strategy.cp) + (strategy.exchanges_heads() ? " all-to-all" : "");
   }
   [[nodiscard]] double samples() const { return double{1} * microbatches * microbatch_size * strategy.dp; }
 };

@@ -7,7 +7,7 @@ namespace {
 // The shape that the core works on: with an all-to-all, whole sequences of a share of the heads.
 AttentionShape core_shape(const UnitContext& context) {
   AttentionShape shape = context.attention_shape();
-  if (!context.division().exchanges_heads()) return shape;
+  if (!context.strategy.exchanges_heads()) return shape;
   shape.seq *= context.cp();
   shape.q_heads /= context.cp();
   shape.kv_heads /= context.cp();
@@ -90,7 +90,7 @@ void UnitRun::rotary_forward() {
 
 // The core's own output: with an all-to-all, for all ranks' rows.
 Tensor& UnitRun::core_output() {
-  return saved_[context_.division().exchanges_heads() ? Saved::core_output : Saved::attention_output];
+  return saved_[context_.strategy.exchanges_heads() ? Saved::core_output : Saved::attention_output];
 }
 
 // Runs a step of the core. The first step makes the results; without a ring it is the only one.

@@ -119,8 +119,8 @@ void Executor::issue(OpId id) {
 
 void Executor::issue_compute(TensorGroup& group, const Op& op) {
   const bool forward = op.unit_pass == UnitPass::F, input_gradient = op.unit_pass == UnitPass::I;
-  const bool again =
-      begins(op) && (op.pass == Pass::B || plan_.program.strategy.recompute.first_linear(op.unit));
+  const bool again = begins(op) && (op.pass == Pass::B || is_recomputed(plan_.program.strategy.recompute,
+                                                                        op.unit, ComponentKind::linear));
   if (!forward && (!input_gradient || again)) gather_again(group, op);
   // With the vocabulary on all ranks it comes when these know its statistics.
   if (op.pass == Pass::U || (op.pass == Pass::T && input_gradient)) head_loss(group, op, loss_factor());

@@ -178,8 +178,8 @@ void Executor::make_groups() {
     }
     if (place.cp == 0 && grid.cp > 1)
       add_group(context_groups_[place.pp], "cp", grid.context_group(world_rank),
-                plan_.program.division().exchanges_heads() ? GroupUse::collectives : GroupUse::transfers);
-    if (place.tp == 0 && plan_.program.division().overlaps())
+                plan_.program.strategy.exchanges_heads() ? GroupUse::collectives : GroupUse::transfers);
+    if (place.tp == 0 && plan_.program.strategy.overlaps())
       add_group(tensor_rings_[place.pp], "tp ring", members, GroupUse::transfers);
     if (place.cp == 0 && place.dp == 0 && grid.cp * grid.dp > 1)
       add_group(data_groups_[place.pp], "dp", grid.data_group(world_rank));

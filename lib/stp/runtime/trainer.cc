@@ -1,6 +1,7 @@
 #include "stp/runtime/trainer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <exception>
 #include <stdexcept>
@@ -13,17 +14,9 @@ namespace stp {
 namespace {
 
 Tensor BucketState::*tensor_of(Trained which) {
-  switch (which) {
-    case Trained::weights:
-      return &BucketState::weights;
-    case Trained::masters:
-      return &BucketState::master;
-    case Trained::first_moments:
-      return &BucketState::first_moment;
-    case Trained::second_moments:
-      return &BucketState::second_moment;
-  }
-  return nullptr;
+  static constexpr std::array members{&BucketState::weights, &BucketState::master, &BucketState::first_moment,
+                                      &BucketState::second_moment};
+  return members[static_cast<size_t>(which)];
 }
 
 }  // namespace
@@ -85,9 +78,9 @@ Trainer::Trainer(Backend& backend, Program program, const Training& training) {
                        std::to_string(ranks) + " ranks, but the " + what + " " + std::to_string(expected),
                        remedy);
   };
-  expect_ranks("parallel.cp", grid.cp, "program is for", program.division().cp);
-  if (program.division().overlaps())
-    expect_ranks("parallel.tp", grid.tp, "program is for", program.division().tp);
+  expect_ranks("parallel.cp", grid.cp, "program is for", program.strategy.cp);
+  if (program.strategy.overlaps())
+    expect_ranks("parallel.tp", grid.tp, "program is for", program.strategy.tp);
   if (grid.cp > 1 && training.seq % (2 * grid.cp) != 0)
     throw InputError("", "parallel.cp",
                      "cannot divide " + std::to_string(training.seq) +
@@ -106,7 +99,7 @@ Trainer::Trainer(Backend& backend, Program program, const Training& training) {
                      "is " + std::to_string(training.seq) + ", and " + training.model.name + " has " +
                          std::to_string(training.model.positions) + " positions",
                      "use a shorter seq, or more max_position_embeddings");
-  check_exchanged_heads(training.model, grid.tp, program.division());
+  check_exchanged_heads(training.model, grid.tp, program.strategy);
   check_shared_vocabulary(training.model, grid.tp, program.vocabulary_ranks());
   if (program.vision_layers != training.model.vision.layers)
     throw InputError("", "model",

@@ -1,4 +1,4 @@
-// The description of a training run, and the data of its steps.
+// The description of a training run.
 #pragma once
 
 #include <cstdint>
@@ -39,14 +39,6 @@ struct Training {
     encoder.seq = vision_tokens;
     return encoder;
   }
-};
-
-/// A sequence of `seq` tokens, and the target token after each. With a vision encoder, also vision_tokens ·
-/// kPatchElements values of an image's patches. The image's tokens then replace the first image_tokens()
-/// tokens, which are not read.
-struct TokenSample {
-  std::vector<int32_t> tokens, targets;
-  std::vector<float> patches = {};
 };
 
 /// With post-validation: the norm of a step's gradients is infinite or NaN. All ranks have undone the step;

@@ -53,12 +53,14 @@ void norm_of_forward(RankState& rank, Stream& stream, const Op& op, Tensor input
   const auto kind = [](bool kept) { return kept ? MemoryKind::saved : MemoryKind::working; };
   const bool kept = keeps(context.strategy.recompute, op);
   norm_forward(context, stream, rank.parameters(op), std::move(input), rank.saved_unit(op), kind(kept),
-               kind(kept && !context.strategy.recompute.norm_of(op.unit)));
+               kind(kept && !is_recomputed(context.strategy.recompute, op.unit, ComponentKind::norm)));
 }
 
 void norm_again(RankState& rank, Stream& stream, const Op& op) {
   SavedUnit& saved = rank.saved_unit(op);
-  if (!rank.context->strategy.recompute.norm_of(op.unit) || saved[Saved::norm_output]) return;
+  if (!is_recomputed(rank.context->strategy.recompute, op.unit, ComponentKind::norm) ||
+      saved[Saved::norm_output])
+    return;
   norm_forward(*rank.context, stream, rank.parameters(op), saved[Saved::norm_input], saved, MemoryKind::saved,
                MemoryKind::saved);
 }
@@ -70,10 +72,9 @@ UnitRun::UnitRun(RankState& rank, const Op& op)
       parameters_(rank.parameters(op)),
       saved_(rank.saved_unit(op)),
       stream_(context_.compute),
-      overlaps_(context_.division().overlaps() && op.part != UnitPart::whole),
+      overlaps_(context_.strategy.overlaps() && op.part != UnitPart::whole),
       rows_(context_.tokens() / (op.unit == Unit::merger ? kTokensMerged : 1)),
-      step_{op.step, op.step == 0, op.step + 1 == context_.division().steps(op.unit, op.unit_pass, op.part)} {
-}
+      step_{op.step, op.step == 0, op.step + 1 == context_.strategy.steps(op.unit, op.unit_pass, op.part)} {}
 
 // Tensors of a first forward that a backward makes again are kept for this pass only.
 void UnitRun::forward() {
@@ -249,7 +250,8 @@ void UnitRun::drop_recomputed() {
 void UnitRun::input_gradient() {
   if (begins(op_)) {
     norm_again(rank_, stream_, op_);
-    if (context_.strategy.recompute.norm_of(op_.unit) && saved_[Between::gathered])
+    if (is_recomputed(context_.strategy.recompute, op_.unit, ComponentKind::norm) &&
+        saved_[Between::gathered])
       stream_.wait(saved_.gathered_at);  // its statistics are made beside this stream
     if (op_.input != kNoValue && !overlaps_) take_output_gradient();
   }

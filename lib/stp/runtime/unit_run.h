@@ -33,7 +33,7 @@ class UnitRun {
   };
 
   [[nodiscard]] bool is_here(const Component& component, UnitPass pass) const {
-    return op_.part == UnitPart::whole || component.part_of(pass, context_.division()) == op_.part;
+    return op_.part == UnitPart::whole || component.part_of(pass, context_.strategy) == op_.part;
   }
   [[nodiscard]] const ParameterState& weight(const Component& linear) const {
     return with_role(parameters_, linear.weights->role);
@@ -94,7 +94,7 @@ class UnitRun {
 
   template <typename Kernel>
   void issue(const Kernel& kernel) {
-    context_.issue(stream_, kernel);
+    context_.device.kernels().issue(stream_, kernel);
   }
   Tensor make(MemoryKind kind, int64_t columns) { return context_.make(stream_, kind, rows_, columns); }
   void release(Tensor& tensor) { context_.release(stream_, tensor); }

@@ -87,7 +87,6 @@ struct UnitContext {
   int tp_index, cp_index;
   const Strategy& strategy;  // the Program's
 
-  [[nodiscard]] Division division() const { return strategy.division(); }
   [[nodiscard]] int tp() const { return training.grid.tp; }
   [[nodiscard]] int cp() const { return training.grid.cp; }
   /// Rows of an activation: of all tensor-parallel ranks; of this rank, between units.

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "stp/base/partial.h"
 #include "stp/device/tensor.h"
 
 namespace stp {
@@ -23,9 +24,6 @@ struct StoredTensor {
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);
-  SafetensorsFile(SafetensorsFile&& other) noexcept;
-  SafetensorsFile(const SafetensorsFile&) = delete;
-  ~SafetensorsFile();
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
@@ -37,7 +35,7 @@ class SafetensorsFile {
   void check_places(int64_t begin, int64_t size) const;
 
   std::string path_;
-  int file_ = -1;
+  OpenFile file_;
   std::map<std::string, StoredTensor> tensors_;
 };
 

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <map>
-#include <sstream>
 
 #include "stp/schedule/read_schedule.h"
 #include "stp/schedule/vocabulary.h"
@@ -19,16 +18,6 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-
-Schedule by_rows(const Placement& placement, int microbatches, const std::vector<std::string>& rows) {
-  Schedule schedule{"by hand", placement, microbatches, {}};
-  for (const std::string& row : rows) {
-    auto& blocks = schedule.ranks.emplace_back();
-    std::istringstream words(row);
-    for (std::string word; words >> word;) blocks.push_back(parse_block(word));
-  }
-  return schedule;
-}
 
 void expect_round_trip(const Schedule& schedule) {
   ASSERT_EQ(refusal([&] { validate(schedule); }), "");
@@ -51,9 +40,11 @@ void expect_round_trip(const Schedule& schedule) {
 // ---- writing ----
 
 TEST(Csv, IsWrittenAsTorchReadsIt) {
-  const Schedule schedule = by_rows(
-      Placement::v(2), 2,
-      {"F0.0 F0.1 F1.0 I1.0 F1.1&W1.0 B0.0 I1.1 W1.1 B0.1", "F0.0 F1.0 F0.1&B1.0 F1.1 B0.0 B1.1 B0.1"});
+  const Schedule schedule = schedule_from_text(
+      "# placement v\n"
+      "F0.0 F0.1 F1.0 I1.0 F1.1&W1.0 B0.0 I1.1 W1.1 B0.1\n"
+      "F0.0 F1.0 F0.1&B1.0 F1.1 B0.0 B1.1 B0.1\n",
+      "x.txt");
   ASSERT_EQ(refusal([&] { validate(schedule); }), "");
   EXPECT_EQ(to_csv(schedule, CsvForm::compute_only),
             "0F0,0F1,3F0,3I0,(3F1;3W0)OVERLAP_F_B,0B0,3I1,3W1,0B1\r\n"
@@ -68,7 +59,7 @@ TEST(Csv, IsWrittenAsTorchReadsIt) {
 TEST(Csv, ReceivesStandInTheSendersOrderAsLateAsTheyMay) {
   // F0 is received first though F1 is needed first; F2 before B1 is sent, since F2 was sent earlier.
   const Schedule schedule =
-      by_rows(Placement::loop(2, 1), 3, {"F0.0 F0.1 F0.2 B0.1 B0.0 B0.2", "F0.1 F0.0 B0.1 B0.0 F0.2 B0.2"});
+      schedule_from_text("F0.0 F0.1 F0.2 B0.1 B0.0 B0.2\nF0.1 F0.0 B0.1 B0.0 F0.2 B0.2\n", "x.txt");
   EXPECT_EQ(to_csv(schedule, CsvForm::compute_comms),
             "0F0,0SEND_F0,0F1,0SEND_F1,0F2,0SEND_F2,0RECV_B1,0B1,0RECV_B0,0B0,0RECV_B2,0B2,0REDUCE_GRAD\r\n"
             "1RECV_F0,1RECV_F1,1F1,1F0,1RECV_F2,1B1,1SEND_B1,1B0,1SEND_B0,1F2,1B2,1SEND_B2,1REDUCE_GRAD\r\n");
@@ -77,8 +68,7 @@ TEST(Csv, ReceivesStandInTheSendersOrderAsLateAsTheyMay) {
 
 TEST(Csv, ABraidSendsInTheOrderOfItsActions) {
   for (const std::string braid : {"F0.0&F0.1", "F0.1&F0.0"}) {
-    const Schedule schedule =
-        by_rows(Placement::loop(2, 1), 2, {braid + " B0.0 B0.1", "F0.0 F0.1 B0.0 B0.1"});
+    const Schedule schedule = schedule_from_text(braid + " B0.0 B0.1\nF0.0 F0.1 B0.0 B0.1\n", "x.txt");
     const std::string sends = braid == "F0.0&F0.1" ? "0SEND_F0,0SEND_F1" : "0SEND_F1,0SEND_F0";
     EXPECT_THAT(to_csv(schedule, CsvForm::compute_comms), HasSubstr(")OVERLAP_F_B," + sends));
     expect_round_trip(schedule);
@@ -119,8 +109,7 @@ TEST(Csv, BothEndsOfAPairHaveAllTransfersInOneOrder) {
 }
 
 TEST(Csv, WaitsStandBehindTheirSends) {
-  const Schedule schedule =
-      by_rows(Placement::loop(2, 1), 2, {"F0.0 F0.1 B0.0 I0.1 W0.1", "F0.0 B0.0 F0.1 B0.1"});
+  const Schedule schedule = schedule_from_text("F0.0 F0.1 B0.0 I0.1 W0.1\nF0.0 B0.0 F0.1 B0.1\n", "x.txt");
   EXPECT_EQ(
       to_csv(schedule, CsvForm::compute_comms_waits),
       "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0WAIT_SEND_F0,0RECV_B1,0I1,0WAIT_SEND_F1,0W1,0REDUCE_GRAD,"
@@ -164,7 +153,7 @@ TEST(Csv, RoundTripsTheGoldenOrders) {
 // ---- reading ----
 
 TEST(Csv, AcceptsWhatTheGrammarAllows) {
-  const Schedule good = by_rows(Placement::loop(2, 1), 2, {"F0.0 F0.1 B0.0 B0.1", "F0.0 B0.0 F0.1 B0.1"});
+  const Schedule good = schedule_from_text("F0.0 F0.1 B0.0 B0.1\nF0.0 B0.0 F0.1 B0.1\n", "x.txt");
   for (const std::string text : {
            "0F0,0F1,0B0,0B1\r\n1F0,1B0,1F1,1B1\r\n",
            "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n",

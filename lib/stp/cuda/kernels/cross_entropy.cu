@@ -89,9 +89,7 @@ __global__ void __launch_bounds__(kLossThreads)
 }  // namespace
 
 void CudaKernels::run(Stream& stream, const kernel::ExponentialSums& k) {
-  expect_columns(k.name, k.logits.columns);
-  with_type(k, [&]<typename T>(T) {
-    if (k.logits.rows == 0) return;
+  with_rows(k, k.logits, [&]<typename T>(T) {
     by_width<T>(k.logits.columns, [&](auto width) {
       const auto kernel = exponential_sums_kernel<T, width>;
       start(stream, kernel, row_shape(kernel, k.logits.rows, k.logits.columns / width, kLossThreads),

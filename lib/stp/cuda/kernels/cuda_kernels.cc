@@ -23,9 +23,9 @@ size_t statistics_bytes(const TensorView& log_sum_exp) {
 
 }  // namespace
 
-CudaKernels::CudaKernels(CudaDevice& device, const CudaKernelOptions& options)
-    : device_(device), options_(options), gemm_(std::make_unique<Gemm>(device, options.gemm)) {
-  if (options.attention == CudaAttention::cudnn) cudnn_ = make_cudnn_attention();
+CudaKernels::CudaKernels(CudaDevice& device, CudaAttention attention, GemmOptions gemm)
+    : device_(device), attention_(attention), gemm_(std::make_unique<Gemm>(device, std::move(gemm))) {
+  if (attention == CudaAttention::cudnn) cudnn_ = make_cudnn_attention();
 }
 
 CudaKernels::~CudaKernels() {
@@ -93,8 +93,8 @@ CudnnAttention* CudaKernels::cudnn_for(DType type) const {
 }
 
 CudaAttention CudaKernels::own_attention_by(const char* name, const AttentionShape& shape, DType type) const {
-  if (type == DType::bf16 && options_.attention != CudaAttention::plain &&
-      is_trusted(CudaAttention::tensor_cores) && attention_mma_supports(shape))
+  if (type == DType::bf16 && attention_ != CudaAttention::plain && is_trusted(CudaAttention::tensor_cores) &&
+      attention_mma_supports(shape))
     return CudaAttention::tensor_cores;
   expect_head(name, shape);
   return CudaAttention::plain;

@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "stp/device/backend.h"
 #include "stp/device/kernels.h"
 
 namespace stp {
@@ -33,27 +34,12 @@ inline constexpr int kMaxHeadDim = 256;
 /// choice, like all other types.
 enum class CudaAttention { cudnn, tensor_cores, plain };
 
-struct GemmOptions {
-  /// Times the candidates of cuBLASLt's heuristic at a shape's first use, which waits for the GPU, and does
-  /// not take the first candidate. For benchmarks.
-  bool time_candidates = false;
-  /// A file (gemm_winners.h) with the fastest of the first candidates; shapes that it lacks are timed like
-  /// that, and added. "": none.
-  std::string winners = {};
-  /// Multiprocessors for which kernels are chosen; 0: all. Fewer leave room for communication beside them.
-  int multiprocessors = 0;
-};
-
-struct CudaKernelOptions {
-  CudaAttention attention = CudaAttention::cudnn;
-  GemmOptions gemm;
-};
-
 class CudaKernels : public Kernels {
  public:
   /// Makes the kernels for streams of `device`, which must outlive them. Throws CudaError, and InputError if
   /// a library is missing.
-  explicit CudaKernels(CudaDevice& device, const CudaKernelOptions& options = {});
+  explicit CudaKernels(CudaDevice& device, CudaAttention attention = CudaAttention::cudnn,
+                       GemmOptions gemm = {});
   ~CudaKernels() override;
   std::string lack_of(const kernel::Gemm& gemm) override;
 
@@ -120,9 +106,17 @@ class CudaKernels : public Kernels {
     if (k.type() == DType::bf16) return work(__nv_bfloat16{});
     kernel::refuse(k.name, "no CUDA kernel for " + to_string(k.type()));
   }
+  /// The same for `rows`, whose columns it refuses if they are too many, unless there are no elements.
+  template <typename Kernel, typename Work>
+  static void with_rows(const Kernel& k, const TensorView& rows, Work work) {
+    expect_columns(k.name, rows.columns);
+    with_type(k, [&](auto zero) {
+      if (rows.elements() > 0) work(zero);
+    });
+  }
 
   CudaDevice& device_;
-  const CudaKernelOptions options_;
+  const CudaAttention attention_;
   std::unique_ptr<Gemm> gemm_;
   std::unique_ptr<CudnnAttention> cudnn_;  // null: not built, or not wanted
 };

@@ -150,24 +150,10 @@ __global__ void activation_backward_kernel(int64_t count, const T* x, const T* g
   });
 }
 
-template <typename Work>
-void with_function(kernel::Pointwise function, Work work) {
-  switch (function) {
-    case kernel::Pointwise::gelu:
-      return work(Gelu{});
-    case kernel::Pointwise::gelu_tanh:
-      return work(GeluTanh{});
-    case kernel::Pointwise::squared_relu:
-      return work(SquaredRelu{});
-  }
-}
-
 }  // namespace
 
 void CudaKernels::run(Stream& stream, const kernel::AddBias& k) {
-  expect_columns(k.name, k.x.columns);
-  with_type(k, [&]<typename T>(T) {
-    if (k.x.elements() == 0) return;
+  with_rows(k, k.x, [&]<typename T>(T) {
     by_width<T>(k.x.columns, [&](auto width) {
       const auto kernel = add_bias_kernel<T, width>;
       start(stream, kernel, tile_shape(kernel, k.x.rows, k.x.columns / width), k.x.rows,
@@ -180,7 +166,7 @@ void CudaKernels::run(Stream& stream, const kernel::ActivationForward& k) {
   const int64_t count = k.x.elements();
   with_type(k, [&]<typename T>(T) {
     if (count == 0) return;
-    with_function(k.function, [&]<typename Function>(Function) {
+    kernel::with_function<Gelu, GeluTanh, SquaredRelu>(k.function, [&]<typename Function>(Function) {
       const auto kernel = activation_forward_kernel<Function, T>;
       start(stream, kernel, flat_shape(kernel, divide_up<int64_t>(count, kPack<T>)), count, data<T>(k.x),
             data<T>(k.out));
@@ -192,7 +178,7 @@ void CudaKernels::run(Stream& stream, const kernel::ActivationBackward& k) {
   const int64_t count = k.x.elements();
   with_type(k, [&]<typename T>(T) {
     if (count == 0) return;
-    with_function(k.function, [&]<typename Function>(Function) {
+    kernel::with_function<Gelu, GeluTanh, SquaredRelu>(k.function, [&]<typename Function>(Function) {
       const auto kernel = activation_backward_kernel<Function, T>;
       start(stream, kernel, flat_shape(kernel, divide_up<int64_t>(count, kPack<T>)), count, data<T>(k.x),
             data<T>(k.out_gradient), data<T>(k.x_gradient));
@@ -255,9 +241,7 @@ void CudaKernels::run(Stream& stream, const kernel::CheckFinite& k) {
 }
 
 void CudaKernels::run(Stream& stream, const kernel::SwigluForward& k) {
-  expect_columns(k.name, k.gate_up.columns);
-  with_type(k, [&]<typename T>(T) {
-    if (k.out.elements() == 0) return;
+  with_rows(k, k.gate_up, [&]<typename T>(T) {
     by_width<T>(k.out.columns, [&](auto width) {
       const auto kernel = swiglu_forward_kernel<T, width>;
       start(stream, kernel, tile_shape(kernel, k.out.rows, k.out.columns / width), k.out.rows,
@@ -268,9 +252,7 @@ void CudaKernels::run(Stream& stream, const kernel::SwigluForward& k) {
 
 void CudaKernels::run(Stream& stream, const kernel::SwigluBackward& k) {
   const TensorView& g = k.out_gradient;
-  expect_columns(k.name, k.gate_up.columns);
-  with_type(k, [&]<typename T>(T) {
-    if (g.elements() == 0) return;
+  with_rows(k, k.gate_up, [&]<typename T>(T) {
     by_width<T>(g.columns, [&](auto width) {
       const auto kernel = swiglu_backward_kernel<T, width>;
       start(stream, kernel, tile_shape(kernel, g.rows, g.columns / width), g.rows,

@@ -72,9 +72,7 @@ __global__ void __launch_bounds__(kEmbeddingThreads)
 }  // namespace
 
 void CudaKernels::run(Stream& stream, const kernel::EmbeddingForward& k) {
-  expect_columns(k.name, k.out.columns);
-  with_type(k, [&]<typename T>(T) {
-    if (k.out.elements() == 0) return;
+  with_rows(k, k.out, [&]<typename T>(T) {
     by_width<T>(k.out.columns, [&](auto width) {
       const auto kernel = embedding_forward_kernel<T, width>;
       start(stream, kernel, tile_shape(kernel, k.out.rows, k.out.columns / width), k.out.rows,
@@ -86,9 +84,7 @@ void CudaKernels::run(Stream& stream, const kernel::EmbeddingForward& k) {
 
 void CudaKernels::run(Stream& stream, const kernel::EmbeddingBackward& k) {
   const TensorView& g = k.out_gradient;
-  expect_columns(k.name, g.columns);
-  with_type(k, [&]<typename T>(T) {
-    if (g.elements() == 0) return;
+  with_rows(k, g, [&]<typename T>(T) {
     by_width<T>(g.columns, [&](auto width) {
       // One block per token, as far as the grid allows. Most of them end at once.
       const LaunchShape shape{dim3(narrow(divide_up<int64_t>(g.columns, kEmbeddingThreads * width)),

@@ -6,8 +6,6 @@
 #include <tuple>
 #include <utility>
 
-#include "stp/cuda/cuda_stream.h"
-
 namespace stp::cuda {
 namespace {
 
@@ -74,11 +72,6 @@ int resident_blocks(const void* kernel, int threads, size_t shared) {
     blocks = multiprocessors * std::max(each, 1);
   }
   return blocks;
-}
-
-void launch_on(Stream& stream, const void* kernel, std::string arguments,
-               std::function<void(cudaStream_t)> launch) {
-  cuda_stream(stream).launch(kernel, std::move(arguments), std::move(launch));
 }
 
 }  // namespace stp::cuda

@@ -3,12 +3,9 @@
 
 #include <cuda_runtime_api.h>
 
-#include <functional>
-#include <string>
-
 #include "stp/cuda/cuda_check.h"
+#include "stp/cuda/cuda_stream.h"
 #include "stp/cuda/graphs.h"
-#include "stp/device/stream.h"
 
 namespace stp::cuda {
 
@@ -30,10 +27,6 @@ int resident_blocks(const void* kernel, int threads, size_t shared = 0);
 /// Whether these programs have machine code, or code to compile, for the current device (elementwise.cu).
 bool has_code_for_device();
 
-/// Calls CudaStream::launch() on a stream of the backend.
-void launch_on(Stream& stream, const void* kernel, std::string arguments,
-               std::function<void(cudaStream_t)> launch);
-
 template <typename... Parameters>
 const void* address_of(void (*kernel)(Parameters...)) {
   return reinterpret_cast<const void*>(kernel);
@@ -46,7 +39,7 @@ cudaError_t launch_kernel(const cudaLaunchConfig_t& config, void (*kernel)(Param
 template <typename... Parameters, typename... Arguments>
 void start(Stream& stream, void (*kernel)(Parameters...), const LaunchShape& shape, Arguments... arguments) {
   allow_shared(address_of(kernel), shape.shared);
-  launch_on(stream, address_of(kernel), bytes_of_values(shape, arguments...), [=](cudaStream_t on) {
+  cuda_stream(stream).launch(address_of(kernel), bytes_of_values(shape, arguments...), [=](cudaStream_t on) {
     cudaLaunchConfig_t config{};
     config.gridDim = shape.blocks;
     config.blockDim = shape.threads;

@@ -160,7 +160,6 @@ void add_shares(Stream& stream, int64_t count, const float* shares, const Tensor
 template <bool kCentred, typename T>
 void norm_forward(Stream& stream, const TensorView& x, const TensorView& gain, const TensorView& bias,
                   double epsilon, const TensorView& y, const TensorView& statistics) {
-  if (x.elements() == 0) return;
   by_width<T>(x.columns, [&](auto width) {
     const auto kernel = norm_forward_kernel<kCentred, T, width>;
     start(stream, kernel, row_shape(kernel, x.rows, x.columns / width, kRowThreads), x.rows,
@@ -195,31 +194,25 @@ size_t bytes_of_shares(const TensorView& x) {
 }  // namespace
 
 void CudaKernels::run(Stream& stream, const kernel::RmsNormForward& k) {
-  expect_columns(k.name, k.x.columns);
-  with_type(k,
+  with_rows(k, k.x,
             [&]<typename T>(T) { norm_forward<false, T>(stream, k.x, k.gain, {}, k.epsilon, k.y, k.rstd); });
 }
 
 void CudaKernels::run(Stream& stream, const kernel::LayerNormForward& k) {
-  expect_columns(k.name, k.x.columns);
-  with_type(k, [&]<typename T>(T) {
+  with_rows(k, k.x, [&]<typename T>(T) {
     norm_forward<true, T>(stream, k.x, k.gain, k.bias, k.epsilon, k.y, k.statistics);
   });
 }
 
 void CudaKernels::run(Stream& stream, const kernel::RmsNormBackward& k) {
-  expect_columns(k.name, k.x.columns);
-  with_type(k, [&]<typename T>(T) {
-    if (k.x.elements() == 0) return;
+  with_rows(k, k.x, [&]<typename T>(T) {
     auto* const shares = reinterpret_cast<float*>(scratch(stream, bytes_of_shares(k.x)));
     norm_backward<false, T>(stream, k, k.rstd, shares);
   });
 }
 
 void CudaKernels::run(Stream& stream, const kernel::LayerNormBackward& k) {
-  expect_columns(k.name, k.x.columns);
-  with_type(k, [&]<typename T>(T) {
-    if (k.x.elements() == 0) return;
+  with_rows(k, k.x, [&]<typename T>(T) {
     if (k.bias_gradient)  // first: dx may be dy
       run(stream, kernel::AddColumnSums{.gradient = k.dy, .bias_gradient = k.bias_gradient});
     auto* const shares = reinterpret_cast<float*>(scratch(stream, bytes_of_shares(k.x)));
@@ -230,9 +223,7 @@ void CudaKernels::run(Stream& stream, const kernel::LayerNormBackward& k) {
 void CudaKernels::run(Stream& stream, const kernel::AddColumnSums& k) {
   constexpr int64_t kRowsEach = 64;  // eight loads in flight per thread
   const TensorView& g = k.gradient;
-  expect_columns(k.name, g.columns);
-  with_type(k, [&]<typename T>(T) {
-    if (g.elements() == 0) return;
+  with_rows(k, g, [&]<typename T>(T) {
     const int64_t count = std::min(divide_up(g.rows, kRowsEach), kMostShares);
     auto* const shares =
         reinterpret_cast<float*>(scratch(stream, static_cast<size_t>(count * g.columns) * sizeof(float)));

@@ -8,7 +8,6 @@
 #include <limits>
 #include <stdexcept>
 #include <string>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -126,14 +125,6 @@ size_t recommended_workspace() {
 
 }  // namespace
 
-bool GemmProblem::operator<(const GemmProblem& other) const {
-  const auto key = [](const GemmProblem& of) {
-    const auto& [transpose_a, transpose_b, m, n, k] = of.shape;
-    return std::tuple(transpose_a, transpose_b, m, n, k, of.type, of.c_type);
-  };
-  return key(*this) < key(other);
-}
-
 struct Gemm::Plan {
   cublasLtHandle_t handle;
   Descriptor descriptor;
@@ -160,7 +151,7 @@ Gemm::~Gemm() {
 
 Gemm::Call Gemm::prepare(Stream& stream, const GemmProblem& problem, const GemmOperands& operands) {
   const GemmAlignment alignment{alignment_of(operands.a), alignment_of(operands.b), alignment_of(operands.c)};
-  std::unique_ptr<Plan>& plan = plans_[{problem, alignment.a, alignment.b, alignment.c}];
+  std::unique_ptr<Plan>& plan = plans_[{problem, alignment}];
   if (!plan) {
     Plan made = make_plan(problem);
     const Candidates candidates = find(alignment, made);

@@ -4,18 +4,22 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
+#include <compare>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
-#include "stp/cuda/kernels/cuda_kernels.h"
 #include "stp/cuda/libraries/gemm_winners.h"
+#include "stp/device/backend.h"
 #include "stp/device/kernel_arguments.h"
 
 namespace stp::cuda {
 
+class CudaDevice;
 class CudaStream;
 
 /// The properties by which cuBLASLt chooses a kernel. No size is 0. `type` (bf16 or f32) is the type of a and
@@ -23,8 +27,7 @@ class CudaStream;
 struct GemmProblem {
   GemmShape shape;
   DType type, c_type;
-
-  bool operator<(const GemmProblem& other) const;
+  auto operator<=>(const GemmProblem&) const = default;  // NOLINT(modernize-use-nullptr): of clang-tidy 14
 };
 
 /// c = alpha · op(a) · op(b) + beta · c, all row-major and dense.
@@ -37,6 +40,7 @@ struct GemmOperands {
 /// Bytes that each operand's address is a multiple of, at most 256: kernels differ in what they need.
 struct GemmAlignment {
   uint32_t a, b, c;
+  auto operator<=>(const GemmAlignment&) const = default;  // NOLINT(modernize-use-nullptr): of clang-tidy 14
 };
 
 class Gemm {
@@ -82,8 +86,7 @@ class Gemm {
   cublasLtHandle_t handle_ = nullptr;
   size_t most_workspace_ = 0;  // bytes
   std::optional<GemmWinners> winners_;
-  std::map<std::tuple<GemmProblem, uint32_t, uint32_t, uint32_t>, std::unique_ptr<Plan>>
-      plans_;  // by alignment, too
+  std::map<std::pair<GemmProblem, GemmAlignment>, std::unique_ptr<Plan>> plans_;
 };
 
 }  // namespace stp::cuda

@@ -49,7 +49,7 @@ class Held {
   /// Whole or not at all.
   void write(const json& all) const {
     fs::path partial;
-    const PartialLock made = make_partial(folder_, partial, PartialKind::file);
+    const OpenFile made = make_partial(folder_, partial, PartialKind::file);
     std::error_code error;
     if (made && std::ofstream(partial) << all.dump(1) << std::endl) fs::rename(partial, file_, error);
     if (!made || error || fs::exists(partial)) {
@@ -60,7 +60,7 @@ class Held {
 
  private:
   const fs::path file_, folder_;
-  const PartialLock lock_;
+  const OpenFile lock_;
 };
 
 std::string find_in(const json& all, const std::string& machine, const std::string& gemm) {

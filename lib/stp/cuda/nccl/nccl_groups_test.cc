@@ -463,7 +463,7 @@ TEST(NcclGroupsDeathTest, AnAbortThatHangsEndsTheProcess) {
 // ---- what is refused ----
 
 TEST(NcclGroups, RefuseWhatThisNcclHasNot) {
-  CudaRun run(1, 0);
+  CudaRun run(1);
   Processes alone;
   const auto refused = [&](const NcclOptions& options, int version) {
     FakeNccl nccl;
