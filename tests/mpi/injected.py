@@ -103,7 +103,8 @@ class Injected(CommandLine):
                 worst = max(worst, time.monotonic() - start)
                 try:
                     code, words = run.end(within=IN_TIME)
-                    self.assertRegex(words, rf"(?s)process rank {killed} .*on\s+signal 9")
+                    # Now and then, on a busy machine, mpirun ends before it names the process.
+                    self.assertRegex(words, rf"(?s)process rank {killed} .*on\s+signal 9|but 1 process returned\sa non-zero exit code")
                     self.assertNotEqual(code, 0)
                 except subprocess.TimeoutExpired:  # a lock that the killed process held (CMakeLists.txt)
                     hung += 1
