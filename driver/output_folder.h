@@ -41,7 +41,7 @@ class OutputFolder {
   std::filesystem::path target_, partial_;
   Taken taken_;
   const char* flag_;  // that names the target
-  OpenFile lock_;
+  FileDescriptor lock_;
 };
 
 /// A folder for a new run, `prefix` and the time (UTC), below results/runs: of the source tree of the build

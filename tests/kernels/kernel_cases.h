@@ -1,5 +1,5 @@
 // Cases of kernels, run on a machine and compared with the CPU backend in float64. They are in two programs:
-// one runs the kernels on the host, the other on a GPU (cuda_machine.cc).
+// one runs the kernels on the host, the other on a GPU (host_or_gpu.cc).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ struct Machine {
     return attention == CudaAttention::plain ? plain : tensor_cores;
   }
 };
-/// In how many orders of threads a machine can run, and the choice of one (cuda_machine.cc).
+/// In how many orders of threads a machine can run, and the choice of one (host_or_gpu.cc).
 int orders();
 void choose_order(int order);
 /// Whether it can afford sizes that fill a GPU.

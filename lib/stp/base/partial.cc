@@ -3,11 +3,9 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
-#include <utility>
 
 namespace stp {
 namespace fs = std::filesystem;
@@ -20,18 +18,7 @@ bool lock(int file) { return flock(file, LOCK_EX | LOCK_NB) == 0; }
 
 }  // namespace
 
-OpenFile::OpenFile(OpenFile&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
-
-OpenFile& OpenFile::operator=(OpenFile&& other) noexcept {
-  std::swap(file_, other.file_);
-  return *this;
-}
-
-OpenFile::~OpenFile() {
-  if (file_ >= 0) close(file_);
-}
-
-OpenFile make_partial(const fs::path& folder, fs::path& path, PartialKind kind) {
+FileDescriptor make_partial(const fs::path& folder, fs::path& path, PartialKind kind) {
   while (true) {
     std::string name = (folder / (std::string(kPrefix) + "XXXXXX")).string();
     int file = -1;
@@ -43,7 +30,7 @@ OpenFile make_partial(const fs::path& folder, fs::path& path, PartialKind kind) 
     // next.
     const bool removed = file < 0 && kind == PartialKind::folder && errno == ENOENT && fs::exists(folder);
     if (removed) continue;
-    OpenFile made(file);
+    FileDescriptor made(file);
     path = made ? name : "";
     // On a file system without locks, nothing is removed.
     std::error_code ignored;
@@ -56,8 +43,8 @@ std::vector<std::string> remove_leftovers(const fs::path& folder) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
     if (!entry.path().filename().string().starts_with(kPrefix)) continue;
-    const OpenFile left(open(entry.path().c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
-    if (left && lock(left.file()) && fs::remove_all(entry.path(), ignored) > 0)
+    const FileDescriptor left(open(entry.path().c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+    if (left && lock(left.get()) && fs::remove_all(entry.path(), ignored) > 0)
       removed.push_back(entry.path().string());
   }
   return removed;

@@ -23,14 +23,14 @@ class Partial : public FolderTest {
 
 TEST_F(Partial, IsRemovedOnceNoProcessHasItLocked) {
   fs::path file, folder;
-  OpenFile first = make_partial(folder_, file, PartialKind::file);
-  OpenFile second = make_partial(folder_, folder, PartialKind::folder);
+  FileDescriptor first = make_partial(folder_, file, PartialKind::file);
+  FileDescriptor second = make_partial(folder_, folder, PartialKind::folder);
   ASSERT_TRUE(first && second);
   std::ofstream(folder / "inside") << "x";
   std::ofstream(folder_ / ".mine") << "x";
   EXPECT_THAT(remove_leftovers(folder_), UnorderedElementsAre());
-  first = OpenFile();
-  second = OpenFile();
+  first = FileDescriptor();
+  second = FileDescriptor();
   EXPECT_THAT(remove_leftovers(folder_), UnorderedElementsAre(file.string(), folder.string()));
   EXPECT_FALSE(fs::exists(file) || fs::exists(folder));
   EXPECT_TRUE(fs::exists(folder_ / ".mine"));
@@ -45,7 +45,7 @@ TEST_F(Partial, IsNotRemovedByOthersWhileItIsBeingMade) {
       for (int i = 0; i < 200; ++i) {
         fs::path path;
         remove_leftovers(folder_);
-        const OpenFile made = make_partial(folder_, path, kind);
+        const FileDescriptor made = make_partial(folder_, path, kind);
         if (!made || !fs::exists(path)) ++lost;
         fs::remove(path);
       }

@@ -23,6 +23,7 @@
 #include <utility>
 
 #include "stp/base/error.h"
+#include "stp/base/file_descriptor.h"
 
 namespace stp {
 namespace {
@@ -65,39 +66,23 @@ std::string frame_of_failure(int who, int code, const std::string& why) {
 
 std::string reason() { return std::generic_category().message(errno); }
 
-class Socket {
+class Socket : public FileDescriptor {
  public:
-  explicit Socket(int handle = -1) : handle_(handle) {}
-  Socket(Socket&& other) noexcept : handle_(std::exchange(other.handle_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept {
-    std::swap(handle_, other.handle_);
-    return *this;
-  }
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
-  ~Socket() { close(); }
-
-  void close() {
-    if (open()) ::close(std::exchange(handle_, -1));
-  }
-  [[nodiscard]] bool open() const { return handle_ >= 0; }
-  [[nodiscard]] int handle() const { return handle_; }
+  using FileDescriptor::FileDescriptor;
+  void close() { const FileDescriptor closed(std::move(*this)); }
   /// For calls that wait.
   void set_patience(int option, Seconds most) const {
     const auto whole = std::chrono::duration_cast<std::chrono::microseconds>(most).count();
     const timeval value{whole / 1'000'000, whole % 1'000'000};
-    setsockopt(handle_, SOL_SOCKET, option, &value, sizeof value);
+    setsockopt(get(), SOL_SOCKET, option, &value, sizeof value);
   }
   void set(int level, int option) const {
     const int yes = 1;
-    setsockopt(handle_, level, option, &yes, sizeof yes);
+    setsockopt(get(), level, option, &yes, sizeof yes);
   }
   bool read(void* to, size_t bytes) const {
-    return bytes == 0 || recv(handle_, to, bytes, MSG_WAITALL) == static_cast<ssize_t>(bytes);
+    return bytes == 0 || recv(get(), to, bytes, MSG_WAITALL) == static_cast<ssize_t>(bytes);
   }
-
- private:
-  int handle_;
 };
 
 // Calls use(socket, address) for addresses of the host, until it returns true. Throws InputError.
@@ -140,7 +125,7 @@ class Relay {
 
   void serve() {
     for (const auto start = Clock::now(); present_ < peers_.size() && !over_;) {
-      pollfd asked{listener_.handle(), POLLIN, 0};
+      pollfd asked{listener_.get(), POLLIN, 0};
       if (poll(&asked, 1, kTick / 1ms) > 0) greet();
       if (Clock::now() - start > patience_) fail(-1, 1, nobody_came());
     }
@@ -153,7 +138,7 @@ class Relay {
       if (std::exchange(moved_, false)) tell_all(frame({FrameKind::moved}));
     }
     // The last words; to process 0 when the others have them, because this thread ends with it.
-    const auto told = [](const Peer& peer) { return !peer.socket.open() || peer.out.empty(); };
+    const auto told = [](const Peer& peer) { return !peer.socket || peer.out.empty(); };
     for (const auto until = Clock::now() + 2s; Clock::now() < until; std::this_thread::sleep_for(1ms)) {
       std::for_each(peers_.begin() + 1, peers_.end(), write);
       if (std::all_of(peers_.begin() + 1, peers_.end(), told)) break;
@@ -164,7 +149,7 @@ class Relay {
 
   // What does not say hello is another program's.
   void greet() {
-    Socket socket(accept4(listener_.handle(), nullptr, nullptr, SOCK_CLOEXEC));
+    Socket socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     socket.set_patience(SO_RCVTIMEO, 1s);
     FrameHead head{};
     if (!socket.read(&head, sizeof head) || head.kind != FrameKind::hello) return;
@@ -173,10 +158,9 @@ class Relay {
       return fail(-1, 2,
                   "a process was started as number " + std::to_string(who) + " of " +
                       std::to_string(head.tag) + ", process 0 as one of " + std::to_string(peers_.size()));
-    if (peers_[who].socket.open())
-      return fail(-1, 2, "two processes were started with RANK " + std::to_string(who));
+    if (peers_[who].socket) return fail(-1, 2, "two processes were started with RANK " + std::to_string(who));
     socket.set(IPPROTO_TCP, TCP_NODELAY);
-    fcntl(socket.handle(), F_SETFL, O_NONBLOCK);
+    fcntl(socket.get(), F_SETFL, O_NONBLOCK);
     peers_[who].socket = std::move(socket);
     ++present_;
   }
@@ -184,7 +168,7 @@ class Relay {
   [[nodiscard]] std::string nobody_came() const {
     std::string missing;
     for (size_t i = 0; i < peers_.size(); ++i)
-      if (!peers_[i].socket.open()) missing += (missing.empty() ? "" : ", ") + std::to_string(i);
+      if (!peers_[i].socket) missing += (missing.empty() ? "" : ", ") + std::to_string(i);
     return "process " + missing + " did not come to " + where_ + " for " + shown("%g", patience_.count()) +
            " s";
   }
@@ -193,7 +177,7 @@ class Relay {
     std::vector<pollfd> asked;
     for (const Peer& peer : peers_)
       asked.push_back(
-          {peer.socket.handle(), static_cast<int16_t>(peer.out.empty() ? POLLIN : POLLIN | POLLOUT), 0});
+          {peer.socket.get(), static_cast<int16_t>(peer.out.empty() ? POLLIN : POLLIN | POLLOUT), 0});
     poll(asked.data(), asked.size(), kTick / 1ms);
     for (size_t i = 0; i < peers_.size() && !over_; ++i) {
       if ((asked[i].revents & POLLOUT) != 0) write(peers_[i]);
@@ -203,7 +187,7 @@ class Relay {
 
   void read(int who) {
     Peer& peer = peers_[who];
-    const ssize_t got = recv(peer.socket.handle(), piece_.data(), piece_.size(), 0);
+    const ssize_t got = recv(peer.socket.get(), piece_.data(), piece_.size(), 0);
     const bool ended = got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
     peer.in.append(piece_.data(), static_cast<size_t>(std::max<ssize_t>(got, 0)));
     size_t at = 0;
@@ -218,9 +202,9 @@ class Relay {
   }
 
   static void write(Peer& peer) {
-    if (!peer.socket.open() || peer.out.empty()) return;
+    if (!peer.socket || peer.out.empty()) return;
     const ssize_t put =
-        send(peer.socket.handle(), peer.out.data() + peer.sent, peer.out.size() - peer.sent, MSG_NOSIGNAL);
+        send(peer.socket.get(), peer.out.data() + peer.sent, peer.out.size() - peer.sent, MSG_NOSIGNAL);
     if (put > 0) peer.sent += static_cast<size_t>(put);
     if (peer.sent < peer.out.size()) return;
     peer.out.clear();
@@ -305,8 +289,8 @@ TcpProcesses::TcpProcesses(Rendezvous all, double deadline_s)
   if (is_root()) {
     const auto opens = [&](Socket& made, const addrinfo& address) {
       made.set(SOL_SOCKET, SO_REUSEADDR);
-      const bool is_open = bind(made.handle(), address.ai_addr, address.ai_addrlen) == 0 &&
-                           ::listen(made.handle(), SOMAXCONN) == 0;
+      const bool is_open =
+          bind(made.get(), address.ai_addr, address.ai_addrlen) == 0 && ::listen(made.get(), SOMAXCONN) == 0;
       problem = reason();
       if (is_open) relay_.emplace(std::move(made), where, count(), patience_);
       return is_open;
@@ -318,7 +302,7 @@ TcpProcesses::TcpProcesses(Rendezvous all, double deadline_s)
   const auto connects = [&](Socket& made, const addrinfo& address) {
     made.set(IPPROTO_TCP, TCP_NODELAY);
     made.set_patience(SO_SNDTIMEO, patience_);  // of connect(), too
-    const bool is_there = connect(made.handle(), address.ai_addr, address.ai_addrlen) == 0;
+    const bool is_there = connect(made.get(), address.ai_addr, address.ai_addrlen) == 0;
     problem = reason();
     if (is_there) socket_ = std::move(made);
     return is_there;
@@ -355,7 +339,7 @@ void TcpProcesses::abort(const std::string& why, int code) {
 void TcpProcesses::put(const std::string& frame) {
   const std::lock_guard lock(sending_);
   for (size_t at = 0; at < frame.size();) {
-    const ssize_t sent = ::send(socket_.handle(), frame.data() + at, frame.size() - at, MSG_NOSIGNAL);
+    const ssize_t sent = ::send(socket_.get(), frame.data() + at, frame.size() - at, MSG_NOSIGNAL);
     if (sent > 0) at += static_cast<size_t>(sent);
     if (sent > 0 || errno == EINTR) continue;
     if (errno == EAGAIN) end("process 0 took no message for " + shown("%g", patience_.count()) + " s");
@@ -367,7 +351,7 @@ void TcpProcesses::put(const std::string& frame) {
 void TcpProcesses::listen() {
   uint64_t reported = 0;
   for (auto last = Clock::now(); !all_ended_;) {
-    pollfd asked{socket_.handle(), POLLIN, 0};
+    pollfd asked{socket_.get(), POLLIN, 0};
     if (poll(&asked, 1, kTick / 1ms) > 0) {
       FrameHead head{};
       std::string bytes;

@@ -295,11 +295,10 @@ void write_new_file(const std::string& path, const std::string& text) {
   if (std::filesystem::is_character_file(path, ignored)) return write_to_device(path, text);
   // Written beside the target and linked to its name when complete: a link never replaces a file.
   std::filesystem::path partial;
-  const OpenFile lock =
+  const FileDescriptor lock =
       make_partial(std::filesystem::absolute(path).parent_path(), partial, PartialKind::file);
   if (!lock) refuse_place(path);
-  const bool whole =
-      write_all(lock.file(), text) && fchmod(lock.file(), 0644) == 0 && fsync(lock.file()) == 0;
+  const bool whole = write_all(lock.get(), text) && fchmod(lock.get(), 0644) == 0 && fsync(lock.get()) == 0;
   const bool linked = whole && link(partial.c_str(), path.c_str()) == 0;
   const int error = errno;
   unlink(partial.c_str());

@@ -87,21 +87,21 @@ StoredTensor read_tensor(JsonInput input, int64_t data, int64_t size) {
 SafetensorsFile::SafetensorsFile(const std::string& path)
     : path_(path), file_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
   struct stat status {};
-  if (!file_ || fstat(file_.file(), &status) != 0 || !S_ISREG(status.st_mode))
+  if (!file_ || fstat(file_.get(), &status) != 0 || !S_ISREG(status.st_mode))
     throw InputError(path, "", "cannot be read", "name a file of safetensors");
   read_header(status.st_size);
 }
 
 void SafetensorsFile::read_header(int64_t size) {
   uint64_t length = 0;
-  if (size < kPrefix || !read_bytes(file_.file(), 0, std::as_writable_bytes(std::span(&length, 1))))
+  if (size < kPrefix || !read_bytes(file_.get(), 0, std::as_writable_bytes(std::span(&length, 1))))
     throw InputError(path_, "", "is too short for safetensors", kDownload);
   if (length > static_cast<uint64_t>(std::min(size - kPrefix, kLongestHeader)))
     throw InputError(path_, "",
                      "says that its header has " + std::to_string(length) + " bytes, more than it can have",
                      kDownload);
   std::string text(length, ' ');
-  if (!read_bytes(file_.file(), kPrefix, std::as_writable_bytes(std::span(text))))
+  if (!read_bytes(file_.get(), kPrefix, std::as_writable_bytes(std::span(text))))
     throw InputError(path_, "", "ends in its header", kDownload);
   const json header = parse_json(text, path_);
   JsonInput input(header, path_);
@@ -145,7 +145,7 @@ void SafetensorsFile::read(const std::string& name, int64_t first, std::span<dou
   with_element<Bfloat16>(tensor.type, "a tensor", [&](auto zero) {
     using T = decltype(zero);
     std::vector<T> elements(values.size());
-    if (!read_bytes(file_.file(), tensor.begin + first * static_cast<int64_t>(sizeof(T)),
+    if (!read_bytes(file_.get(), tensor.begin + first * static_cast<int64_t>(sizeof(T)),
                     std::as_writable_bytes(std::span(elements))))
       throw InputError(path_, name, "cannot be read to its end", kDownload);
     std::ranges::copy(elements, values.begin());

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "stp/base/partial.h"
+#include "stp/base/file_descriptor.h"
 #include "stp/device/tensor.h"
 
 namespace stp {
@@ -35,7 +35,7 @@ class SafetensorsFile {
   void check_places(int64_t begin, int64_t size) const;
 
   std::string path_;
-  OpenFile file_;
+  FileDescriptor file_;
   std::map<std::string, StoredTensor> tensors_;
 };
 

@@ -28,7 +28,7 @@ class Held {
       : file_(file),
         folder_(fs::absolute(file).parent_path()),
         lock_(open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    if (!lock_ || flock(lock_.file(), LOCK_EX) != 0)
+    if (!lock_ || flock(lock_.get(), LOCK_EX) != 0)
       throw InputError("", "--gemm-winners",
                        folder_.string() +
                            " cannot be opened: " + std::error_code(errno, std::generic_category()).message(),
@@ -49,7 +49,7 @@ class Held {
   /// Whole or not at all.
   void write(const json& all) const {
     fs::path partial;
-    const OpenFile made = make_partial(folder_, partial, PartialKind::file);
+    const FileDescriptor made = make_partial(folder_, partial, PartialKind::file);
     std::error_code error;
     if (made && std::ofstream(partial) << all.dump(1) << std::endl) fs::rename(partial, file_, error);
     if (!made || error || fs::exists(partial)) {
@@ -60,7 +60,7 @@ class Held {
 
  private:
   const fs::path file_, folder_;
-  const OpenFile lock_;
+  const FileDescriptor lock_;
 };
 
 std::string find_in(const json& all, const std::string& machine, const std::string& gemm) {
