@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "stp/cluster/rank_grid.h"
 #include "stp/device/backend.h"
+#include "stp/model/rank_grid.h"
 #include "stp/program/program.h"
 
 namespace stp {

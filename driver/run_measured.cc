@@ -81,10 +81,7 @@ Training training_of(const Experiment& experiment, bool replay) {
   training.vision_tokens = run.vision_tokens;
   training.microbatch_size = experiment.microbatch_size / experiment.strategy.parts_of_microbatch();
   training.type = run.type;
-  training.grid = {.tp = experiment.strategy.tp,
-                   .cp = experiment.strategy.cp,
-                   .dp = experiment.strategy.dp,
-                   .pp = experiment.strategy.pp};
+  training.grid = experiment.strategy.grid();
   training.initialisation = run.initialisation;
   training.optimizer = run.optimizer;
   training.clip_norm = run.clip_norm;
@@ -223,7 +220,7 @@ std::map<std::string, std::vector<double>> gradients_of_one_rank(Training traini
                                                                  const std::vector<TokenSample>& samples,
                                                                  const std::string& backend_name,
                                                                  BackendOptions options) {
-  training.grid = {.tp = 1, .cp = 1, .dp = 1, .pp = 1};
+  training.grid = {};
   training.record_times = false;
   const int microbatches = static_cast<int>(samples.size()) / training.microbatch_size;
   options.world_size = 1;

@@ -188,10 +188,7 @@ json options_json(const Experiment& experiment) {
 json to_json(const Experiment& experiment) {
   json value = options_json(experiment);
   value["schedules"] = *experiment.schedules_as_read;
-  value["parallel"] = {{"pp", experiment.strategy.pp},
-                       {"tp", experiment.strategy.tp},
-                       {"cp", experiment.strategy.cp},
-                       {"dp", experiment.strategy.dp}};
+  for (const Axis& axis : kAxes) value["parallel"][axis.name] = experiment.strategy.*axis.ranks;
   value["zero"] = experiment.strategy.zero ? 1 : 0;
   if (experiment.strategy.cp_method != CpMethod::ring)
     value["parallel"]["cp_method"] = word_of(experiment.strategy.cp_method, kCpMethods);

@@ -324,10 +324,7 @@ void TuneSpace::read_plan(const Strategy& strategy, int microbatch_size, bool se
                           const std::string& overlap) {
   json one = base_;
   json& parallel = one["parallel"];
-  parallel["tp"] = strategy.tp;
-  parallel["cp"] = strategy.cp;
-  parallel["pp"] = strategy.pp;
-  parallel["dp"] = strategy.dp;
+  for (const Axis& axis : kAxes) parallel[axis.name] = strategy.*axis.ranks;
   if (strategy.cp == 1) parallel.erase("cp_method");
   one["microbatch_size"] = microbatch_size;
   one["sequence_parallel"] = sequence;

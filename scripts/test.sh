@@ -43,7 +43,7 @@ stage_format() {
 # test_preset PRESET [ARGUMENT…]: its tests, in the BUILD_WRAPPER of common.sh.
 test_preset() {
   # shellcheck disable=SC2086  # a wrapper has arguments
-  ${BUILD_WRAPPER-} ctest --preset "$1" --output-log "$temporary/$1.log" "${@:2}"
+  ${BUILD_WRAPPER-} ctest --preset "$1" --parallel "$((2 * $(nproc)))" --output-log "$temporary/$1.log" "${@:2}"
 }
 
 stage_ci() { configure ci && build ci && test_preset ci; }

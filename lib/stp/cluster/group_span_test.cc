@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "stp/cluster/rank_grid.h"
-
 namespace stp {
 namespace {
 
@@ -27,16 +25,6 @@ std::vector<int> every(int step, int count, int first = 0) {
   std::vector<int> members;
   for (int i = 0; i < count; ++i) members.push_back(first + i * step);
   return members;
-}
-
-TEST(RankGrid, CountsTensorThenContextThenDataThenPipelineParallelism) {
-  const RankGrid grid{.tp = 2, .cp = 3, .dp = 2, .pp = 2};
-  EXPECT_EQ(grid.size(), 24);
-  EXPECT_THAT(grid.tensor_group(15), ElementsAre(14, 15));
-  EXPECT_THAT(grid.context_group(15), ElementsAre(13, 15, 17));
-  EXPECT_THAT(grid.data_group(15), ElementsAre(13, 15, 17, 19, 21, 23));  // all with the same parameters
-  EXPECT_THAT(grid.model_group(15), ElementsAre(2, 3, 14, 15));
-  for (int rank = 0; rank < grid.size(); ++rank) EXPECT_EQ(grid.rank(grid.place(rank)), rank);
 }
 
 TEST(SpanOf, CountsNodesAndTheAdaptersThatTheMembersHave) {

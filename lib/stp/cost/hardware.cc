@@ -7,11 +7,11 @@
 #include <numeric>
 
 #include "stp/cluster/group_span.h"
-#include "stp/cluster/rank_grid.h"
 #include "stp/cost/attention.h"
 #include "stp/cost/gemm.h"
 #include "stp/cost/memory.h"
 #include "stp/model/offload.h"
+#include "stp/model/rank_grid.h"
 
 namespace stp {
 namespace {
@@ -34,10 +34,7 @@ class Groups {
  public:
   Groups(const Job& job, const HardwareProfile& profile)
       : profile_(profile),
-        grid_{.tp = job.strategy().tp,
-              .cp = job.strategy().cp,
-              .dp = job.strategy().dp,
-              .pp = job.strategy().pp},
+        grid_(job.strategy().grid()),
         whole_nodes_(grid_.tp * grid_.cp * grid_.dp % profile.gpus_per_node == 0),
         different_(whole_nodes_ ? 1 : grid_.pp),
         data_(different_) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 
+#include "stp/model/rank_grid.h"
 #include "stp/model/unit.h"
 
 namespace stp {
@@ -85,7 +86,8 @@ struct Strategy {
 
   /// The number of ranks that hold the same parameters.
   [[nodiscard]] int replicas() const { return cp * dp; }
-  [[nodiscard]] int world_size() const { return tp * replicas() * pp; }
+  [[nodiscard]] RankGrid grid() const { return {.tp = tp, .cp = cp, .dp = dp, .pp = pp}; }
+  [[nodiscard]] int world_size() const { return grid().size(); }
   /// The number of Program microbatches per microbatch: two with Domino.
   [[nodiscard]] int parts_of_microbatch() const { return tp_overlap == TpOverlap::domino ? 2 : 1; }
 
@@ -114,5 +116,13 @@ struct Strategy {
  private:
   [[nodiscard]] bool is_in_parts(Unit unit) const;  // if any unit is divided
 };
+
+/// The numbers of ranks that divide a model, by their names in scenarios and records.
+struct Axis {
+  const char* name;
+  int Strategy::*ranks;
+};
+inline constexpr Axis kAxes[] = {
+    {"tp", &Strategy::tp}, {"pp", &Strategy::pp}, {"cp", &Strategy::cp}, {"dp", &Strategy::dp}};
 
 }  // namespace stp

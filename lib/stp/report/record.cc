@@ -78,10 +78,6 @@ json configuration_json(const Configuration& c) {
                 {"model", or_null(c.model)},
                 {"cluster", or_null(c.cluster)},
                 {"seq", c.seq > 0 ? json(c.seq) : json(nullptr)},
-                {"tp", c.strategy.tp},
-                {"pp", c.strategy.pp},
-                {"cp", c.strategy.cp},
-                {"dp", c.strategy.dp},
                 {"zero", c.strategy.zero ? 1 : 0},
                 {"gpus", c.strategy.world_size()},
                 {"microbatches", c.microbatches},
@@ -91,6 +87,7 @@ json configuration_json(const Configuration& c) {
                 {"offloaded", c.strategy.offload > 0},
                 {"offload_ratio", c.strategy.offload},
                 {"unit_costs", c.unit_costs ? *c.unit_costs : json(nullptr)}};
+  for (const Axis& axis : kAxes) value[axis.name] = c.strategy.*axis.ranks;
   if (c.strategy.exchanges_heads()) value["cp_method"] = "all-to-all";
   if (c.strategy.offload_chunks > 0) {
     value["offload_chunks"] = c.strategy.offload_chunks;

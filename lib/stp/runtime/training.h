@@ -5,11 +5,11 @@
 #include <stdexcept>
 #include <vector>
 
-#include "stp/cluster/rank_grid.h"
 #include "stp/device/kernels.h"
 #include "stp/device/tensor.h"
 #include "stp/model/config.h"
 #include "stp/model/parameters.h"
+#include "stp/model/rank_grid.h"
 
 namespace stp {
 
