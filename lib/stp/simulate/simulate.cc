@@ -140,7 +140,23 @@ class Engine {
       __builtin_prefetch(times->data() + op + kAhead, 1);
   }
   void call(uint32_t id) {
-    if (!std::exchange(ranks_[id].called, true)) called_.push_back(id);
+    if (std::exchange(ranks_[id].called, true)) return;
+    called_.push_back(id);
+    // With many ranks, what its last visit fetched has left the caches since.
+    if (constexpr size_t kMany = 128; ranks_.size() <= kMany) [[likely]]
+      return;
+    const Rank& rank = ranks_[id];
+    const OpId op = contended_ ? rank.lanes[0]->next : rank.next;
+    if (op >= timeline_.end.size()) return;
+    for (const auto* items : {&program_.on_stream, &program_.depends_begin})
+      __builtin_prefetch(items->data() + op);
+    __builtin_prefetch(program_.depends.data() + program_.depends_begin[op]);
+    __builtin_prefetch(seconds_.data() + op);
+    for (const auto* times : {&timeline_.start, &timeline_.end}) __builtin_prefetch(times->data() + op, 1);
+    if (!contended_) return;
+    __builtin_prefetch(next_in_stream_.data() + op);
+    __builtin_prefetch(rank.lanes[1]);
+    __builtin_prefetch(rank.notes.data());
   }
   // Calls the ranks that can go on since ops of `rank` have ended or its clock has moved.
   void leave(Rank& rank, double clock) {
