@@ -22,10 +22,10 @@ TEST(RankGrid, CountsTensorThenContextThenDataThenPipelineParallelism) {
 
 TEST(RankGrid, HasTheAxesOfItsStrategy) {
   Strategy strategy;
-  int ranks = 2, world = 1;
-  for (const Axis& axis : kAxes) world *= strategy.*axis.ranks = ranks++;
-  EXPECT_EQ(strategy.grid().size(), world);
-  EXPECT_EQ(strategy.world_size(), world);
+  int ranks = 2;
+  for (const Axis& axis : kAxes) strategy.*axis.ranks = ranks++;
+  EXPECT_EQ(strategy.grid().size(), 2 * 3 * 4 * 5);
+  EXPECT_EQ(strategy.world_size(), 2 * 3 * 4 * 5);
 }
 
 }  // namespace

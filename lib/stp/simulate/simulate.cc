@@ -127,34 +127,29 @@ class Engine {
       account(program_, timeline_, op, stream.free_at, timeline_.ranks[stream.rank]);
     stream.free_at = time;
     ++ended_;
-    // What one of the next visits to the rank needs is brought near. No function of its own: gcc takes one
-    // that only fetches for one without effect.
-    constexpr OpId kAhead = 40;  // ops; a visit has about 30
-    if (op % 8 != 0 || timeline_.end.size() - op <= kAhead) return;
+    constexpr OpId kAhead = 40;  // ops, for one of the next visits to the rank; a visit has about 30
+    if (op % 8 == 0 && timeline_.end.size() - op > kAhead) fetch(op, kAhead);
+  }
+  // Brings near what the op so many after `op` needs. Inline, since gcc takes a function that only fetches
+  // for one without effect.
+  [[gnu::always_inline]] void fetch(OpId op, OpId ahead) {
     for (const auto* items : {&program_.on_stream, &program_.depends_begin})
-      __builtin_prefetch(items->data() + op + kAhead);
-    if (contended_) __builtin_prefetch(next_in_stream_.data() + op + kAhead);
-    __builtin_prefetch(program_.depends.data() + program_.depends_begin[op] + kAhead);
-    __builtin_prefetch(seconds_.data() + op + kAhead);
+      __builtin_prefetch(items->data() + op + ahead);
+    if (contended_) __builtin_prefetch(next_in_stream_.data() + op + ahead);
+    __builtin_prefetch(program_.depends.data() + program_.depends_begin[op] + ahead);
+    __builtin_prefetch(seconds_.data() + op + ahead);
     for (const auto* times : {&timeline_.start, &timeline_.end})
-      __builtin_prefetch(times->data() + op + kAhead, 1);
+      __builtin_prefetch(times->data() + op + ahead, 1);
   }
   void call(uint32_t id) {
     if (std::exchange(ranks_[id].called, true)) return;
     called_.push_back(id);
-    // With many ranks, what its last visit fetched has left the caches since.
+    // With many ranks, what was fetched for the visit has left the caches since.
     if (constexpr size_t kMany = 128; ranks_.size() <= kMany) [[likely]]
       return;
     const Rank& rank = ranks_[id];
     const OpId op = contended_ ? rank.lanes[0]->next : rank.next;
-    if (op >= timeline_.end.size()) return;
-    for (const auto* items : {&program_.on_stream, &program_.depends_begin})
-      __builtin_prefetch(items->data() + op);
-    __builtin_prefetch(program_.depends.data() + program_.depends_begin[op]);
-    __builtin_prefetch(seconds_.data() + op);
-    for (const auto* times : {&timeline_.start, &timeline_.end}) __builtin_prefetch(times->data() + op, 1);
-    if (!contended_) return;
-    __builtin_prefetch(next_in_stream_.data() + op);
+    if (op < timeline_.end.size()) fetch(op, 0);
     __builtin_prefetch(rank.lanes[1]);
     __builtin_prefetch(rank.notes.data());
   }
