@@ -316,7 +316,7 @@ class Block {
   }
 
   const std::function<void()>* kernel_ = nullptr;
-  std::deque<Thread> threads_;
+  std::vector<Thread> threads_;
   std::deque<Fiber> fibers_;  // which stay where they are
   std::vector<Fiber*> free_;
   Fiber outside_;                      // the caller's
@@ -386,6 +386,18 @@ cudaError_t launch_kernel(const cudaLaunchConfig_t& config, void (*kernel)(Param
 }
 
 inline void* dynamic_shared() { return simt::Block::get().shared(); }
+
+// All values at once: a change of fibers for each would take most of the time of attention.
+template <typename V>
+struct OfLanes {
+  V of[simt::kWarp];
+  explicit OfLanes(V own) {
+    const unsigned char* shown = simt::Block::get().exchange(&own, sizeof own);
+    for (int lane = 0; lane < simt::kWarp; ++lane)
+      std::memcpy(&of[lane], shown + size_t(lane) * simt::kExchange, sizeof own);
+  }
+  V operator[](int lane) const { return of[lane]; }
+};
 
 inline uint4 load_16(const void* from) {
   simt::Block::check_aligned(from);

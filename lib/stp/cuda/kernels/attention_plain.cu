@@ -54,8 +54,9 @@ struct Strip {
 // strip += weight of lane j · row j of the tile, over all lanes
 __device__ void add_rows(Strip& strip, float weight, const Rows& tile, int head_dim) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const OfLanes<float> weights{weight};
   for (int j = 0; j < kWarp; ++j) {
-    const float w = __shfl_sync(kAllLanes, weight, j);
+    const float w = weights[j];
     const float* const row = tile.row(j);
 #pragma unroll
     for (int s = 0; s < kStrips; ++s)

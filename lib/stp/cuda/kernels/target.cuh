@@ -1,5 +1,5 @@
-// The features of the GPU that kernels use beyond C++: launch, dynamic shared memory, asynchronous copies,
-// and tensor cores. tests/support/simt.h has the same for the host.
+// The features of the GPU that kernels use beyond C++: launch, dynamic shared memory, values of other lanes,
+// asynchronous copies, and tensor cores. tests/support/simt.h has the same for the host.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -21,6 +21,13 @@ __device__ inline void* dynamic_shared() {
 
 __device__ inline uint4 load_16(const void* from) { return *static_cast<const uint4*>(from); }
 __device__ inline void store_16(void* to, uint4 words) { *static_cast<uint4*>(to) = words; }
+
+/// A value of each lane of a warp. All lanes make it together, and then read the same lanes in the same order.
+template <typename V>
+struct OfLanes {
+  V own;
+  __device__ V operator[](int lane) const { return __shfl_sync(~0U, own, lane); }
+};
 
 // Asynchronous copies (PTX cp.async): a thread's copies up to commit_copies() are one group; wait_copies<n>()
 // waits for all but the n youngest groups of the calling thread. Other threads see the data after a barrier.
