@@ -106,6 +106,7 @@ bool vision_tokens_fit(int vision_tokens, int seq);
 struct TokenSample {
   std::vector<int32_t> tokens, targets;
   std::vector<float> patches = {};
+  bool operator==(const TokenSample&) const = default;
 };
 
 /// Model FLOPs of one sample of `seq` tokens, forward and backward, causal attention counted once:

@@ -65,6 +65,7 @@ std::map<std::string, ParameterPart> model_parameters(const ModelConfig& model);
 struct Initialisation {
   uint64_t seed = 1;
   double weight_deviation = 0.02, bias_deviation = 0, gain_deviation = 0;
+  bool operator==(const Initialisation&) const = default;
 };
 /// Fills `values` with the block [first_row, first_row + rows) × [first_column, first_column + columns) of
 /// the full matrix `name`.
