@@ -4,8 +4,6 @@
 #include <cmath>
 #include <memory>
 #include <new>
-#include <tuple>
-#include <utility>
 
 #include "baselines/registry.h"
 #include "emulated_run.h"
@@ -242,23 +240,6 @@ std::map<std::string, std::vector<double>> gradients_of_one_rank(Training traini
   return trainer.gradients();
 }
 
-// The step of the reference, kept until another is asked for: the schedules of a configuration share it.
-const reference::LossAndGradients& reference_step(const Training& training, const Matrices& weights,
-                                                  const std::vector<TokenSample>& samples) {
-  using Key = std::tuple<ModelConfig, Initialisation, Matrices, std::vector<TokenSample>>;
-  thread_local std::optional<std::pair<Key, reference::LossAndGradients>> kept;
-  Key key(training.model, training.initialisation, weights, samples);
-  if (!kept || kept->first != key) {
-    kept.reset();
-    auto step = reference::loss_and_gradients(
-        training.model,
-        weights.empty() ? reference::initial_parameters(training.model, training.initialisation) : weights,
-        samples);
-    kept.emplace(std::move(key), std::move(step));
-  }
-  return kept->second;
-}
-
 // The parity of a run with this loss and these gradients in its first step over `samples`, which began with
 // `weights`, or with the initial ones if there are none. In bf16 it also trains one rank on the same samples,
 // with the same backend and options except the world size.
@@ -266,7 +247,9 @@ Parity measure_parity(double loss, const Matrices& gradients, const Matrices& we
                       const std::optional<Checkpoint>& resumed, const Training& training,
                       const std::vector<TokenSample>& samples, const std::string& backend,
                       const BackendOptions& options) {
-  const auto& exact = reference_step(training, weights, samples);
+  const auto& exact = weights.empty()
+                          ? reference::first_step(training.model, training.initialisation, samples)
+                          : reference::loss_and_gradients(training.model, weights, samples);
   Parity parity{std::abs(loss / exact.loss - 1), reference::gradient_error(gradients, exact.gradients), {}};
   if (training.type == DType::bf16)
     parity.one_rank_gradient = reference::gradient_error(

@@ -96,7 +96,7 @@ TEST_F(GpuTraining, InBf16IsAsExactAsOneRankAndHoldsAndSendsWhatTheCpuDoes) {
       alone.grid = {};
       const auto one_device = cuda_backend(alone);
       OneRank& one = known[{each.grid.dp, training.seq}];
-      one.exact = exact_gradients(training, samples);
+      one.exact = reference::first_step(training.model, training.initialisation, samples);
       one.of_cpu = gradient_error(gradients_without_pipeline(training, 1, samples), one.exact.gradients);
       one.of_device =
           gradient_error(train(*one_device, "1f1b", alone, kMicrobatches * each.grid.dp, samples).gradients,
@@ -124,7 +124,7 @@ TEST_F(GpuTraining, InFloat32EqualsTheReference) {
     Training training = small_training(4, DType::f32, each.grid);
     divide_samples(training, each.variant);
     const auto samples = samples_for(kMicrobatches, training);
-    const auto exact = exact_gradients(training, samples);
+    const auto exact = reference::first_step(training.model, training.initialisation, samples);
     const auto backend = cuda_backend(training);
     const Trained found = train(*backend, each.schedule, training, kMicrobatches, samples, each.variant);
     EXPECT_NEAR(found.loss, exact.loss, 1e-5 * exact.loss);

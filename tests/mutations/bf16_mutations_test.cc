@@ -23,7 +23,7 @@ Outcome run(const Mutation& mutation) {
       training, execution_program(make_schedule(find_generator("stp"), {2, 6}), {1, 1, 1, 1}, 2), mutation);
   run.step();
   const auto samples = run.samples();
-  const auto exact = exact_gradients(training, samples);
+  const auto exact = reference::first_step(training.model, training.initialisation, samples);
   const auto gradients = run.trainer.gradients(), weights = run.trainer.weights(),
              masters = run.trainer.masters();
   Outcome outcome{

@@ -394,12 +394,6 @@ inline void expect_same_peaks(const RankUse& found, const RankUse& expected,
   for (const char* kind : kinds) EXPECT_EQ(found.peak_bytes.at(kind), expected.peak_bytes.at(kind)) << kind;
 }
 
-inline reference::LossAndGradients exact_gradients(const Training& training,
-                                                   const std::vector<TokenSample>& samples) {
-  return reference::loss_and_gradients(
-      training.model, reference::initial_parameters(training.model, training.initialisation), samples);
-}
-
 /// The same training step by step, on one rank, by lib/stp/reference.
 class PlainTraining {
  public:

@@ -19,6 +19,13 @@ constexpr std::chrono::microseconds kAwake{200};
 
 }  // namespace
 
+Workers::Workers(RunGuard& guard) : guard_(guard) {
+#ifdef PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP
+  // A thread that finds it locked spins before it sleeps: it is never locked for long.
+  *mutex_.native_handle() = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
+#endif
+}
+
 Workers::~Workers() {
   {
     const std::lock_guard lock(mutex_);

@@ -52,7 +52,7 @@ class Workers {
   class Queue;
 
   /// As many threads compute at once as there are processors. `guard` must outlive the workers.
-  explicit Workers(RunGuard& guard) : guard_(guard) {}
+  explicit Workers(RunGuard& guard);
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
   /// All queues must have ended.

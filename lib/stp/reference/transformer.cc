@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 #include <optional>
+#include <tuple>
+#include <utility>
 
 #include "stp/reference/layers.h"
 #include "stp/reference/units.h"
@@ -128,6 +130,19 @@ LossAndGradients loss_and_gradients(const ModelConfig& model, const Parameters& 
     run.backward(1 / tokens, result.gradients);
   }
   return result;
+}
+
+const LossAndGradients& first_step(const ModelConfig& model, const Initialisation& initialisation,
+                                   const std::vector<TokenSample>& samples) {
+  using Key = std::tuple<ModelConfig, Initialisation, std::vector<TokenSample>>;
+  thread_local std::optional<std::pair<Key, LossAndGradients>> kept;
+  Key key(model, initialisation, samples);
+  if (!kept || kept->first != key) {
+    kept.reset();  // its memory first
+    kept.emplace(std::move(key),
+                 loss_and_gradients(model, initial_parameters(model, initialisation), samples));
+  }
+  return kept->second;
 }
 
 double gradient_error(const Parameters& ours, const Parameters& exact) {

@@ -23,6 +23,10 @@ struct LossAndGradients {
 };
 LossAndGradients loss_and_gradients(const ModelConfig& model, const Parameters& parameters,
                                     const std::vector<TokenSample>& samples);
+/// The same from the initial parameters. Valid until the thread asks for another: training with several
+/// schedules asks for the same again.
+const LossAndGradients& first_step(const ModelConfig& model, const Initialisation& initialisation,
+                                   const std::vector<TokenSample>& samples);
 
 /// The error of gradients: the maximum over tensors of ‖ours − exact‖ / max(‖exact‖, 10⁻³ · the largest
 /// ‖exact‖ of any tensor), in Frobenius norms. Infinite if a tensor is missing, has another size, or holds

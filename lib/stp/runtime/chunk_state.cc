@@ -13,8 +13,9 @@ namespace {
 template <typename Work>
 void on_all_processors(int64_t rows, int64_t elements, Work work) {
   constexpr int64_t kWorthAThread = 1 << 20;
-  const int64_t most = std::min<int64_t>(rows, std::thread::hardware_concurrency());
-  const int64_t threads = std::clamp<int64_t>(elements / kWorthAThread, 1, std::max<int64_t>(most, 1));
+  int64_t threads = std::max<int64_t>(std::min(elements / kWorthAThread, rows), 1);
+  if (threads > 1)  // the system's number of processors takes longer than a small shard
+    threads = std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, threads);
   std::vector<std::jthread> others;
   for (int64_t i = 1; i < threads; ++i)
     others.emplace_back(work, rows * i / threads, rows * (i + 1) / threads);
