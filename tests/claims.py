@@ -2,7 +2,6 @@
 """Pages that scripts/pages writes change with their records, docs/claims.md above all, and the README says what they say."""
 
 import contextlib
-import copy
 import functools
 import importlib.machinery
 import importlib.util
@@ -32,7 +31,7 @@ READ_KEPT = [(one, (KEPT / f"{one.id}.json").read_bytes()) for one in records.re
 def read_folder(folder):
     """The experiments of a folder with the kept summary. To read one takes longest, so those with the kept record are read once."""
     paths = [pathlib.Path(folder) / f"{one.id}.json" for one, _ in READ_KEPT]
-    return [copy.copy(one) if path.read_bytes() == kept else records.Experiment(one.line, records.read_json(path), path)
+    return [one if path.read_bytes() == kept else records.Experiment(one.line, records.read_json(path), path)
             for (one, kept), path in zip(READ_KEPT, paths)]
 
 

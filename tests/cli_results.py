@@ -170,9 +170,9 @@ class Traces(CommandLine):
         return done, sorted(path.name for path in (self.folder / "new").iterdir())
 
     def test_long_steps_have_the_first_and_last_microbatches(self):
-        path = self.write(changed(UNIT, schedules=["stp"], layers_per_chunk=[1] * 4, microbatches=2400))
+        path = self.write(changed(UNIT, schedules=["stp"], layers_per_chunk=[1] * 4, microbatches=1600))
         short = self.succeed("trace", path, "--out", "short")
-        self.assertRegex(short.stdout, r"Each trace holds the first and the last microbatches of 2400, (\d+) each; --all-microbatches writes all\.")
+        self.assertRegex(short.stdout, r"Each trace holds the first and the last microbatches of 1600, (\d+) each; --all-microbatches writes all\.")
         self.assertNotIn("--all", self.succeed("trace", path, "--out", "whole", "--all-microbatches").stdout)
         files = [sorted((self.folder / folder).iterdir()) for folder in ("short", "whole")]
         self.assertEqual([path.name for path in files[0]], [path.name for path in files[1]])

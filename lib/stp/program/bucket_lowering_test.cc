@@ -49,7 +49,7 @@ TEST(Lower, GathersWeightsBeforeTheirFirstUse) {
     EXPECT_EQ(counts["weight gather"], of_chunks);
     EXPECT_EQ(counts["gradient scatter"], of_chunks);
     EXPECT_EQ(counts["gradient reduction"], 0);
-    std::map<OpId, std::vector<bool>> after;  // by gather
+    std::map<OpId, std::vector<char>> after;  // by gather
     for (OpId op = 0; op < program.ops.size(); ++op)
       if (program.ops[op].kind == OpKind::weight_gather) after[op] = Order(program).after(op);
     for (OpId op = 0; op < program.ops.size(); ++op) {

@@ -95,7 +95,7 @@ std::set<std::string> lacking(const Program& program) {
       for (const OpId forward : users(program, rank, each.backward.microbatch, true))
         expect(order.after(forward)[offload], "an offload does not wait for its forward");
       expect(waits_for(program, reload, offload), "a reload does not wait for its offload");
-      const std::vector<bool> after_reload = order.after(reload);
+      const auto after_reload = order.after(reload);
       for (const OpId backward : users(program, rank, each.backward.microbatch, false))
         expect(after_reload[backward], "a backward does not wait for its reload");
       expect(freeing.size() == 1, "memory is not freed once");

@@ -52,6 +52,7 @@ def has(experiment, name="throughput"):
     return bool((frame["calibrated"] & frame["published"].notna()).any() and sized)
 
 
+@functools.cache
 def throughputs(experiment):
     """The rows of the figure with `null` and `bubble`, the throughputs of the null models; `bubble` is NaN where it is not known."""
     frame = _with_tp(experiment.figure("throughput"))
@@ -91,6 +92,7 @@ def _completed_with():
                          "published": [float(row["peak_memory_gb"]) for row in known]})  # fmt: skip
 
 
+@functools.cache
 def memories(experiment):
     """The rows of the figure with `null`, the memory of the null model."""
     frame = _with_tp(experiment.compared("memory"))
