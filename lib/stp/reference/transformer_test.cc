@@ -126,6 +126,27 @@ TEST(Reference, AnImageReplacesTheFirstTokens) {
   EXPECT_NE(first_token(changed), first_token(sample));
 }
 
+TEST(Reference, AFirstStepIsThatOfItsOwnModelStartAndSamples) {
+  ModelConfig model = tiny();
+  Initialisation start = kStart;
+  std::vector<TokenSample> data = samples(1, 4, model.vocab);
+  const auto expect_own = [&] {
+    const auto exact = loss_and_gradients(model, initial_parameters(model, start), data);
+    for (int again = 0; again < 2; ++again) {
+      const LossAndGradients& kept = first_step(model, start, data);
+      EXPECT_EQ(kept.loss, exact.loss);
+      EXPECT_EQ(kept.gradients, exact.gradients);
+    }
+  };
+  expect_own();
+  data[0].targets[3] = (data[0].targets[3] + 1) % model.vocab;
+  expect_own();
+  ++start.seed;
+  expect_own();
+  model.norm_epsilon *= 10;
+  expect_own();
+}
+
 TEST(Reference, UniformLogitsLoseTheLogarithmOfTheVocabulary) {
   const ModelConfig model = tiny();
   Parameters parameters = initial_parameters(model, kStart);
