@@ -247,9 +247,9 @@ Parity measure_parity(double loss, const Matrices& gradients, const Matrices& we
                       const std::optional<Checkpoint>& resumed, const Training& training,
                       const std::vector<TokenSample>& samples, const std::string& backend,
                       const BackendOptions& options) {
-  const auto& exact = weights.empty()
-                          ? reference::first_step(training.model, training.initialisation, samples)
-                          : reference::loss_and_gradients(training.model, weights, samples);
+  const reference::LossAndGradients exact =
+      weights.empty() ? reference::first_step(training.model, training.initialisation, samples)
+                      : reference::loss_and_gradients(training.model, weights, samples);
   Parity parity{std::abs(loss / exact.loss - 1), reference::gradient_error(gradients, exact.gradients), {}};
   if (training.type == DType::bf16)
     parity.one_rank_gradient = reference::gradient_error(

@@ -387,11 +387,11 @@ cudaError_t launch_kernel(const cudaLaunchConfig_t& config, void (*kernel)(Param
 
 inline void* dynamic_shared() { return simt::Block::get().shared(); }
 
-// All values at once: a change of fibers for each would take most of the time of attention.
+// One exchange for all values: one for each read would take most of the time of attention.
 template <typename V>
-struct OfLanes {
+struct LaneValues {
   V of[simt::kWarp];
-  explicit OfLanes(V own) {
+  explicit LaneValues(V own) {
     const unsigned char* shown = simt::Block::get().exchange(&own, sizeof own);
     for (int lane = 0; lane < simt::kWarp; ++lane)
       std::memcpy(&of[lane], shown + size_t(lane) * simt::kExchange, sizeof own);

@@ -23,8 +23,8 @@ struct LossAndGradients {
 };
 LossAndGradients loss_and_gradients(const ModelConfig& model, const Parameters& parameters,
                                     const std::vector<TokenSample>& samples);
-/// The same from the initial parameters. Valid until the thread asks for another: training with several
-/// schedules asks for the same again.
+/// The same from the initial parameters. The result of a thread's last call is kept, because training with
+/// several schedules asks for the same step again; the next call with other arguments replaces it.
 const LossAndGradients& first_step(const ModelConfig& model, const Initialisation& initialisation,
                                    const std::vector<TokenSample>& samples);
 

@@ -54,7 +54,7 @@ struct Strip {
 // strip += weight of lane j · row j of the tile, over all lanes
 __device__ void add_rows(Strip& strip, float weight, const Rows& tile, int head_dim) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const OfLanes<float> weights{weight};
+  const LaneValues<float> weights{weight};
   for (int j = 0; j < kWarp; ++j) {
     const float w = weights[j];
     const float* const row = tile.row(j);

@@ -22,11 +22,11 @@ __device__ inline void* dynamic_shared() {
 __device__ inline uint4 load_16(const void* from) { return *static_cast<const uint4*>(from); }
 __device__ inline void store_16(void* to, uint4 words) { *static_cast<uint4*>(to) = words; }
 
-/// A value of each lane of a warp. All lanes make it together, and then read the same lanes in the same order.
+/// One value from each lane of a warp. All lanes construct it together, and read it together.
 template <typename V>
-struct OfLanes {
+struct LaneValues {
   V own;
-  __device__ V operator[](int lane) const { return __shfl_sync(~0U, own, lane); }
+  __device__ V operator[](int lane) const { return __shfl_sync(~0U, own, lane); }  // ~0U: all lanes
 };
 
 // Asynchronous copies (PTX cp.async): a thread's copies up to commit_copies() are one group; wait_copies<n>()
