@@ -173,7 +173,7 @@ struct BaseOrder {
 
 // How W are placed. A rank that has reached its limit of idle time fills a wait with a W even if that is
 // longer than the wait.
-struct Policy {
+struct WaitPolicy {
   double idle_allowed = kUnlimited;          // per rank, from time 0 on
   bool before_F = false, before_I0 = false;  // which waits are filled; those before I1 always are
 
@@ -183,7 +183,7 @@ struct Policy {
 // By step, the idle time up to which a rank may leave the wait before it unfilled.
 using IdleLimits = std::array<double, 4>;
 
-IdleLimits idle_limits(const Policy& policy, const Problem& problem) {
+IdleLimits idle_limits(const WaitPolicy& policy, const Problem& problem) {
   IdleLimits limits;
   for (const Step step : kSteps)
     limits[step] = policy.fills(step) ? policy.idle_allowed + problem.epsilon() : kUnlimited;
@@ -314,9 +314,9 @@ double bubble_of(const Problem& problem, const StepOrder& order) {
 // the effect of slightly longer transfers, and equal costs make many orders equal; so the search is made
 // twice, for the costs and for slightly different ones, which decide between orders that are equal for the
 // costs.
-class Search {
+class OrderSearch {
  public:
-  Search(const Problem& problem, WeightPlacer& placer)
+  OrderSearch(const Problem& problem, WeightPlacer& placer)
       : problem_(problem),
         near_(problem),
         placer_(placer),
@@ -331,9 +331,9 @@ class Search {
       const BaseOrder base(problem, order);
       placer_.begin(base);
       std::vector<SameLimits> tried;
-      Policy best;
+      WaitPolicy best;
       double best_bubble = kNever;
-      const auto attempt = [&](const Policy& policy) {
+      const auto attempt = [&](const WaitPolicy& policy) {
         if (best_bubble <= base.least + problem.epsilon()) return;  // no improvement is possible
         const IdleLimits limits = idle_limits(policy, problem);
         // The same limits would give the same result.
@@ -351,7 +351,7 @@ class Search {
       for (int variant = 0; variant < 4; ++variant)
         for (int i = 0; i < coarse_; ++i)
           attempt({base.least + i * step, (variant & 1) != 0, (variant & 2) != 0});
-      const Policy coarse = best;
+      const WaitPolicy coarse = best;
       for (int i = 1 - kFine; i < kFine && coarse.idle_allowed < kUnlimited; ++i)
         attempt({coarse.idle_allowed + i * step / kFine, coarse.before_F, coarse.before_I0});
     }
@@ -435,18 +435,18 @@ Schedule make_zb_v(const GeneratorRequest& request) {
   }
   WeightPlacer placer(problem);
   const auto search = [&](int spare) {
-    Search found({p, m, limit, request.costs, spare}, placer);
+    OrderSearch found({p, m, limit, request.costs, spare}, placer);
     for (const StepOrder& order : orders) found.try_order(order);
     return found;
   };
-  Search all = search(limit);
+  OrderSearch all = search(limit);
   if (m >= 2 * p) return schedule_of("zb-v", all.best().order, m);
 
   // 4. With few microbatches, deferred W may use memory for no gain: while the step gets no longer, halves
   // the number that may be deferred, down to one per chunk.
   Plan chosen = all.tightened();
   for (int spare = (std::min(limit, 2 * m) - m - 1) / 2; spare >= 2; spare /= 2) {
-    Search tighter = search(spare);
+    OrderSearch tighter = search(spare);
     if (!tighter.keeps_up_with(all.best())) break;
     chosen = tighter.tightened();
   }

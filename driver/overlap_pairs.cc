@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kMilli = 1e-3, kMebi = 1 << 20;
+constexpr double kMilli = 1e-3;
 
 OverlapPair read_pair(JsonInput input, const HardwareProfile& profile) {
   OverlapPair pair;
@@ -30,7 +30,7 @@ OverlapPair read_pair(JsonInput input, const HardwareProfile& profile) {
   pair.gemm.k = gemm.integer("k", 1);
   gemm.done();
   JsonInput all_reduce = input.object("all_reduce");
-  pair.bytes = all_reduce.number("mib", 1e-6, 1e6) * kMebi;
+  pair.bytes = all_reduce.number("mib", 1e-6, 1e6) * (1 << 20);
   pair.ranks = all_reduce.integer("ranks", 2, profile.gpus_per_node);
   all_reduce.done();
   if (input.has("published")) {

@@ -16,9 +16,9 @@ constexpr int kReach = 16;          // stages: the longest move of a layer, if l
 bool adjacent_stages_count(const Placement& placement) { return placement.name() == "v"; }
 
 // Finds splits with as many layers as bounds of the times of one pipeline allow.
-class Search {
+class SplitSearch {
  public:
-  Search(int layers, const SplitCosts& costs, const Placement& placement, int first, const Fits& fits)
+  SplitSearch(int layers, const SplitCosts& costs, const Placement& placement, int first, const Fits& fits)
       : layers_(layers),
         costs_(costs),
         placement_(placement),
@@ -269,7 +269,7 @@ std::optional<std::vector<int>> uniform_partition(int layers, const SplitCosts& 
   for (int stage = 1; stage < placement.stages(); ++stage)
     together.insert(costs.stage[stage - 1] + costs.stage[stage]);
 
-  Search search(layers, costs, placement, first, fits);
+  SplitSearch search(layers, costs, placement, first, fits);
   const auto bottleneck =
       smallest(times(together), [&](double bound) { return !search.under(bound, layers).empty(); });
   if (!bottleneck) return std::nullopt;

@@ -7,8 +7,6 @@
 
 namespace stp {
 
-inline constexpr double kBf16 = 2, kFp32 = 4;  // bytes
-
 /// What a recipe of Megatron-Core sets beside the strategy; only for implementations with Transformer Engine.
 struct Recipe {
   double bucket_parameters = 0;  // of a rank's data-parallel bucket; 0: Megatron-Core's default

@@ -14,7 +14,7 @@ std::string to_string(CallKind kind) {
 
 namespace {
 
-const Tensor& whole(CallKind kind, const Part& part) {
+const Tensor& whole_tensor(CallKind kind, const Part& part) {
   return kind == CallKind::all_gather || !part.in ? part.out : part.in;
 }
 
@@ -36,12 +36,12 @@ Tensor Part::received_from(int member, int size) const { return block(out, recei
 
 int64_t Call::bytes() const {
   const Part& first = parts.front();
-  const size_t bytes = whole(kind, first).bytes();
+  const size_t bytes = whole_tensor(kind, first).bytes();
   return static_cast<int64_t>(kind == CallKind::all_to_all ? std::max(bytes, first.out.bytes()) : bytes);
 }
 
 std::string Call::text() const {
-  const Tensor& tensor = whole(kind, parts.front());
+  const Tensor& tensor = whole_tensor(kind, parts.front());
   const bool sums = kind == CallKind::all_reduce || kind == CallKind::reduce_scatter;
   return to_string(kind) +
          (!sums                   ? ""

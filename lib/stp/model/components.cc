@@ -6,33 +6,33 @@ namespace stp {
 namespace {
 
 using Kind = ComponentKind;
-using Type = Kept::Type;
+using ElementType = Kept::Type;
 using enum UnitPart;
 using enum UnitPass;
 
 // Unfused autograd keeps an fp32 copy of the norm's input and the scaled tensor. Megatron-LM's default
 // dropout keeps a mask of one byte per element. A recomputed norm keeps its inner tensors.
-constexpr Kept kNorm[] = {{Saved::norm_input, Width::own_hidden, I, Type::activation, false},
-                          {Saved::norm_statistics, Width::statistics, I, Type::fp32_at_least},
-                          {Saved::norm_input_fp32, Width::own_hidden, I, Type::fp32_at_least, false},
-                          {Saved::normalised_input, Width::own_hidden, I, Type::activation, false},
-                          {Saved::dropout_mask, Width::own_hidden, I, Type::byte, false},
+constexpr Kept kNorm[] = {{Saved::norm_input, Width::own_hidden, I, ElementType::activation, false},
+                          {Saved::norm_statistics, Width::statistics, I, ElementType::fp32_at_least},
+                          {Saved::norm_input_fp32, Width::own_hidden, I, ElementType::fp32_at_least, false},
+                          {Saved::normalised_input, Width::own_hidden, I, ElementType::activation, false},
+                          {Saved::dropout_mask, Width::own_hidden, I, ElementType::byte, false},
                           {Saved::norm_output, Width::own_hidden, W_late}};
 constexpr Kept kQkv[] = {{Saved::qkv, Width::qkv}};
 constexpr Kept kQueryKeyNorm[] = {
     {Saved::query_key_norm_input, Width::q_and_k},
-    {Saved::query_key_norm_statistics, Width::all_heads, I, Type::fp32_at_least}};
+    {Saved::query_key_norm_statistics, Width::all_heads, I, ElementType::fp32_at_least}};
 constexpr Kept kCore[] = {{Saved::attention_output, Width::q, W_early},
                           {Saved::core_output, Width::q},
-                          {Saved::log_sum_exp, Width::heads, I, Type::fp32_at_least},
+                          {Saved::log_sum_exp, Width::heads, I, ElementType::fp32_at_least},
                           {Saved::softmax, Width::scores},
-                          {Saved::softmax_mask, Width::scores, I, Type::byte},
+                          {Saved::softmax_mask, Width::scores, I, ElementType::byte},
                           {Saved::softmax_after_dropout, Width::scores}};
 constexpr Kept kFc1[] = {{Saved::fc1_output, Width::fc1},
-                         {Saved::gate_fp32, Width::ffn, I, Type::fp32_at_least},
+                         {Saved::gate_fp32, Width::ffn, I, ElementType::fp32_at_least},
                          {Saved::activated_gate, Width::ffn}};
 constexpr Kept kActivation[] = {{Saved::activation, Width::ffn, W_early}};
-constexpr Kept kLoss[] = {{Saved::softmax_fp32, Width::vocabulary, I, Type::fp32_at_least}};
+constexpr Kept kLoss[] = {{Saved::softmax_fp32, Width::vocabulary, I, ElementType::fp32_at_least}};
 constexpr Kept kPatches[] = {{Saved::patches, Width::patch, W_late}};
 
 constexpr TrainedWeights kQkvWeights{Saved::norm_output, Width::hidden, Saved::inner_gradient, W_late,

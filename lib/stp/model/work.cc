@@ -9,8 +9,6 @@
 namespace stp {
 namespace {
 
-constexpr double kFp32 = 4;  // bytes
-
 // The shape that the encoder's layers compute on, as a model.
 Shape vision_shape(const Shape& shape) {
   Shape encoder = shape;

@@ -12,6 +12,8 @@
 
 namespace stp {
 
+inline constexpr double kBf16 = 2, kFp32 = 4;  // bytes
+
 /// One microbatch on one rank. With context parallelism a rank has pieces r and 2cp − 1 − r of each
 /// sequence's 2cp pieces, so that all ranks have equal work in causal attention. With sequence parallelism
 /// (arXiv 2205.05198, section 4.2.2) norms, dropout and residuals work on 1/tp of the tokens; a
