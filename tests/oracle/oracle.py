@@ -408,23 +408,31 @@ def costs_of(cp, method):
     return tuple(name for name in COSTS if name not in ("attn.F", "attn.I")) + IN_PARTS + (EXCHANGES[method],)
 
 
+def last_causes(op):
+    """The dependencies of an op that ended last, together, and when they ended."""
+    causes = [origin for dep in op.deps for origin in origins(dep)]
+    latest = max((cause.end for cause in causes), default=0.0)
+    return [cause for cause in causes if same_instant(cause.end, latest)], latest
+
+
 def time_of(rank, line, begin, step):
     """What a rank does of a step that begins for it at `begin`; `line`: its compute ops."""
     busy = pp_bubble = tp_bubble = 0.0
     tie, now = False, begin
     for op in line:
-        idle = op.start - now
-        if idle > 0:
-            causes = [origin for dep in op.deps for origin in origins(dep)]
-            latest = max(cause.end for cause in causes)
-            causes = [cause for cause in causes if same_instant(cause.end, latest)]
+        until = op.start
+        causes, _ = last_causes(op)
+        while until > now:
             own = [cause for cause in causes if cause.stream in (("tp", rank), ("cp", rank))]
-            if own:
-                tp_bubble += idle
-            else:
-                pp_bubble += idle
-            if own and len(own) < len(causes) and not same_instant(op.start, now):
+            if own and len(own) < len(causes) and not same_instant(until, now):
                 tie = True
+            if not own:
+                pp_bubble += until - now
+                break
+            causes, ready = last_causes(own[0])
+            ready = max(ready, now)
+            tp_bubble += until - ready
+            until = ready
         busy += op.cost
         now = op.end
     return {"compute_s": busy, "pp_bubble_s": pp_bubble + step - (now - begin), "tp_bubble_s": tp_bubble, "tie": tie}

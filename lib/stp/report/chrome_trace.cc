@@ -91,8 +91,7 @@ class Writer {
         if (block >= 0 && is_written(rank, program_.ops[op])) write_block(rank, op);
       }
       const bool compute = program_.stream_of(op).kind == StreamKind::compute;
-      const bool waited = compute && timeline_.start[op] > computed_until &&
-                          waited_for_own_all_reduce(program_, timeline_, op);
+      const bool waited = compute && tp_bubble(program_, timeline_, op, computed_until) > 0;
       if (is_written(rank, program_.ops[op]))
         write_op(rank, op, waited ? "\"waited_for\":\"" + waited_for(program_.ops[op]) + "\"" : "");
       write_arrows(rank, op);

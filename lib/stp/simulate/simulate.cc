@@ -28,14 +28,38 @@
 namespace stp {
 namespace {
 
-constexpr OpId kNone = ~OpId{0};
+constexpr OpId kNoOp = ~OpId{0};
 constexpr double kUnknown = -1;
+
+// The dependency of an op that ended last. If several ended together, a collective of the op's own rank is
+// taken.
+struct Last {
+  OpId op = kNoOp;
+  double end = -1;
+  bool is_own_collective = false;
+};
+
+Last last_dependency(const Program& program, const Timeline& timeline, OpId op) {
+  Last last;
+  for (const OpId needed : program.dependencies(op)) {
+    if (!timeline.has(needed)) continue;
+    const ProgramStream& stream = program.stream_of(needed);
+    const double end = timeline.end[needed];
+    const bool is_own = (stream.kind == StreamKind::tp || stream.kind == StreamKind::cp) &&
+                        stream.rank == program.stream_of(op).rank;
+    if (end > last.end || (end == last.end && is_own)) last = {needed, end, is_own};
+  }
+  return last;
+}
 
 // Adds an op to how its rank's compute stream spends the time; the op before it there ended at `before`.
 void account(const Program& program, const Timeline& timeline, OpId op, double before, RankTime& rank) {
   const double idle = timeline.start[op] - before;
-  if (idle > 0)
-    (waited_for_own_all_reduce(program, timeline, op) ? rank.tp_bubble_s : rank.pp_bubble_s) += idle;
+  if (idle > 0) {
+    const double for_own = tp_bubble(program, timeline, op, before);
+    rank.tp_bubble_s += for_own;
+    rank.pp_bubble_s += idle - for_own;
+  }
   rank.compute_s += timeline.end[op] - timeline.start[op];
 }
 
@@ -93,11 +117,11 @@ class Engine {
     StreamKind kind = StreamKind::p2p;
     double free_at = 0;  // the end of its last op so far
     // With contention:
-    OpId next = kNone;       // the op that runs or comes next
-    OpId needed = kNone;     // the next op waits for it
-    OpId noted = kNone;      // the last op for which there was a note
-    uint32_t owner = kNone;  // the rank of `needed`, unless that is on this rank's other lane
-    OpId cause = kNone;      // the dependency of the next op that ended last
+    OpId next = kNoOp;       // the op that runs or comes next
+    OpId needed = kNoOp;     // the next op waits for it
+    OpId noted = kNoOp;      // the last op for which there was a note
+    uint32_t owner = kNoOp;  // the rank of `needed`, unless that is on this rank's other lane
+    OpId cause = kNoOp;      // the dependency of the next op that ended last
     double event = kNever;   // of a lane: when its op ends or the next can start, as far as known
     bool runs = false;       // a lane's op,
     bool contends = true;    // and contends
@@ -168,7 +192,7 @@ class Engine {
   void visit(uint32_t id) {
     Rank& rank = ranks_[id];
     const OpId last = program_.rank_begin[id + 1];
-    OpId missing = kNone;
+    OpId missing = kNoOp;
     for (OpId op = rank.next; op < last; rank.next = ++op) {
       Stream& stream = streams_[program_.on_stream[op]];
       double start = stream.free_at;
@@ -176,7 +200,7 @@ class Engine {
         if (!known(needed)) missing = needed;
         start = std::max(start, timeline_.end[needed]);
       }
-      if (missing != kNone) {
+      if (missing != kNoOp) {
         ranks_[stream_of(missing).rank].notes.emplace_back(missing, id);
         break;
       }
@@ -189,12 +213,12 @@ class Engine {
   // ---- with contention ----
 
   void link_streams() {
-    next_in_stream_.resize(program_.ops.size(), kNone);
-    std::vector<OpId> latest(streams_.size(), kNone);
+    next_in_stream_.resize(program_.ops.size(), kNoOp);
+    std::vector<OpId> latest(streams_.size(), kNoOp);
     for (OpId op = 0; op < program_.ops.size(); ++op) {
       const uint32_t stream = program_.on_stream[op];
       const OpId before = std::exchange(latest[stream], op);
-      (before == kNone ? streams_[stream].next : next_in_stream_[before]) = op;
+      (before == kNoOp ? streams_[stream].next : next_in_stream_[before]) = op;
     }
   }
 
@@ -205,7 +229,7 @@ class Engine {
     for (catch_up(rank);; is_first = false) {
       const bool of_tp = tp.event < compute.event || (tp.event == compute.event && tp.event < kNever &&
                                                       order_of_event(tp) < order_of_event(compute));
-      const bool waits = compute.owner != kNone || tp.owner != kNone;
+      const bool waits = compute.owner != kNoOp || tp.owner != kNoOp;
       const double event = events_[id] = of_tp ? tp.event : compute.event;
       if (event < (waits && !is_first ? rank.horizon : kNever))
         of_tp ? happen(tp, compute) : happen(compute, tp);
@@ -213,7 +237,7 @@ class Engine {
         break;
     }
     for (Stream* each : rank.streams)
-      if (each->owner != kNone && std::exchange(each->noted, each->needed) != each->needed)
+      if (each->owner != kNoOp && std::exchange(each->noted, each->needed) != each->needed)
         ranks_[each->owner].notes.emplace_back(each->needed, id);
     leave(rank, std::min(rank.horizon, events_[id]));
   }
@@ -223,7 +247,7 @@ class Engine {
   }
 
   void look_at_horizon(const Stream& stream) {
-    if (stream.owner == kNone || stream.owner == stream.rank) return;
+    if (stream.owner == kNoOp || stream.owner == stream.rank) return;
     double& horizon = ranks_[stream.rank].horizon;
     horizon = std::min(horizon, earliest(stream.needed));
   }
@@ -235,7 +259,7 @@ class Engine {
     for (bool more = true; std::exchange(more, false);)
       for (Stream* each : rank.streams)
         while (!each->runs && (each->event == kNever || each->undecided) &&
-               (each->needed == kNone || known(each->needed)) && find(*each)) {
+               (each->needed == kNoOp || known(each->needed)) && find(*each)) {
           found |= each->is_lane();
           if (each->undecided) each->event = each->free_at;
           if (each->is_lane()) break;
@@ -250,9 +274,9 @@ class Engine {
   }
   // Finds when the stream's next op can start, or what it waits for.
   bool find(Stream& stream) {
-    stream.needed = stream.cause = kNone;
-    stream.owner = kNone;
-    if (stream.next == kNone) return false;
+    stream.needed = stream.cause = kNoOp;
+    stream.owner = kNoOp;
+    if (stream.next == kNoOp) return false;
     for (const OpId needed : program_.dependencies(stream.next)) {
       if (!known(needed)) {
         const Stream& of = stream_of(stream.needed = needed);
@@ -261,9 +285,9 @@ class Engine {
         return false;
       }
       const auto when = [&](OpId op) { return std::pair(timeline_.end[op], order(stream_of(op))); };
-      if (stream.cause == kNone || when(stream.cause) < when(needed)) stream.cause = needed;
+      if (stream.cause == kNoOp || when(stream.cause) < when(needed)) stream.cause = needed;
     }
-    stream.event = std::max(stream.cause == kNone ? 0 : timeline_.end[stream.cause], stream.free_at);
+    stream.event = std::max(stream.cause == kNoOp ? 0 : timeline_.end[stream.cause], stream.free_at);
     return true;
   }
 
@@ -272,13 +296,13 @@ class Engine {
   static Order order(const Stream& stream) { return {stream.rank, &stream}; }
   [[nodiscard]] Order order_of_event(const Stream& lane) const {
     const bool own =
-        lane.runs || lane.undecided || lane.cause == kNone || timeline_.end[lane.cause] < lane.event;
+        lane.runs || lane.undecided || lane.cause == kNoOp || timeline_.end[lane.cause] < lane.event;
     return order(own ? lane : stream_of(lane.cause));
   }
   // Whether the lane's next op starts as soon as an op on `ended` ends.
   [[nodiscard]] bool starts_with(const Stream& lane, const Stream& ended) const {
     if (lane.runs || lane.event > ended.free_at) return false;
-    if (lane.cause == kNone || order_of_event(lane) <= order(ended)) return true;
+    if (lane.cause == kNoOp || order_of_event(lane) <= order(ended)) return true;
     return stream_of(lane.cause).is_lane() && stream_of(lane.cause).rank == lane.rank;
   }
 
@@ -298,7 +322,7 @@ class Engine {
     const bool decided = std::exchange(lane.undecided, false);
     Rank& rank = ranks_[lane.rank];
     if (lane.owner == lane.rank || partner.owner == lane.rank) catch_up(rank);
-    lane.undecided = !decided && partner.runs && lane.owner != kNone && now >= rank.horizon;
+    lane.undecided = !decided && partner.runs && lane.owner != kNoOp && now >= rank.horizon;
     if (lane.undecided)
       lane.event = now;
     else if (starts_with(lane, lane))
@@ -378,18 +402,17 @@ void share(const Program& program, Timeline& timeline, const Processors& process
 
 }  // namespace
 
-bool waited_for_own_all_reduce(const Program& program, const Timeline& timeline, OpId op) {
-  double latest = -1;
-  bool own = false;
-  for (const OpId needed : program.dependencies(op)) {
-    const ProgramStream& stream = program.stream_of(needed);
-    if (!timeline.has(needed)) continue;
-    const bool is_own = (stream.kind == StreamKind::tp || stream.kind == StreamKind::cp) &&
-                        stream.rank == program.stream_of(op).rank;
-    if (timeline.end[needed] > latest || (timeline.end[needed] == latest && is_own)) own = is_own;
-    latest = std::max(latest, timeline.end[needed]);
+double tp_bubble(const Program& program, const Timeline& timeline, OpId op, double before) {
+  double idle = 0, until = timeline.start[op];
+  Last last = last_dependency(program, timeline, op);
+  while (last.is_own_collective && until > before) {
+    const Last needed = last_dependency(program, timeline, last.op);
+    const double ready = std::clamp(needed.end, before, until);
+    idle += until - ready;
+    until = ready;
+    last = needed;
   }
-  return own;
+  return idle;
 }
 
 std::vector<RankTime> rank_times(const Program& program, const Timeline& timeline) {

@@ -34,13 +34,12 @@ struct Timeline {
   [[nodiscard]] bool has(OpId op) const { return known.empty() || known[op]; }
 };
 
-/// Whether the dependency of `op` that ended last is an all-reduce or an exchange of the same rank. The idle
-/// time before `op` is then TP bubble, else PP bubble. If several ended together, one such dependency is
-/// enough.
-bool waited_for_own_all_reduce(const Program& program, const Timeline& timeline, OpId op);
+/// How much of the idle time from `before` to the start of `op`, a compute op, is TP bubble
+/// (docs/architecture.md, "Accounting"); the rest is PP bubble.
+double tp_bubble(const Program& program, const Timeline& timeline, OpId op, double before);
 
-/// Splits the idle time of each compute stream of a simulated or measured timeline by the dependency that
-/// ended last. Ranks without a known op get meaningless entries.
+/// Splits the idle time of each compute stream of a simulated or measured timeline into PP and TP bubble.
+/// Ranks without a known op get meaningless entries.
 std::vector<RankTime> rank_times(const Program& program, const Timeline& timeline);
 
 /// Simulates `program` with `seconds[op]` ≥ 0 for each op. No op depends on a later op of its rank. Run time:

@@ -164,6 +164,22 @@ TEST(Simulate, CallsAWaitThatEndsWithTheOwnAllReduceTpBubbleAndEveryOtherPpBubbl
   }
 }
 
+TEST(Simulate, DividesAWaitByWhatTheOwnAllReducesWaitedFor) {
+  Hand hand(2);
+  const OpId far = hand.compute(1, 4);
+  const OpId received = hand.transfer(1, 0, 1, {far});    // 4 to 5
+  const OpId own = hand.all_reduce(0, 2, {received});     // 5 to 7
+  const OpId then = hand.all_reduce(0, 1, {own});         // 7 to 8
+  hand.compute(0, 1, {then});                             // 8 to 9: 5 s of PP bubble, 3 of TP bubble
+  const OpId queued = hand.all_reduce(0, 3, {received});  // 8 to 11: its stream was busy
+  hand.compute(0, 1, {queued});                           // 11 to 12: 2 s of TP bubble
+  for (const Contention& contention : {Contention{}, kNearlyNone}) {
+    const Timeline timeline = hand.run(contention);
+    EXPECT_NEAR(timeline.ranks[0].pp_bubble_s, 5, 1e-12);
+    EXPECT_NEAR(timeline.ranks[0].tp_bubble_s, 5, 1e-12);
+  }
+}
+
 // ---- edges ----
 
 TEST(Simulate, TakesNoTimeForOpsThatCostNothing) {
