@@ -165,12 +165,16 @@ def _errors(_run, experiment, check):
     if len(rows) == 1:
         return Outcome(published, f"{ours} ({words.percent(worst)})", criteria, bool(error <= mean))
     # A count has no direction: a closed form in p is it, or is not, and any other one grows with p too.
-    direction = None if name == "chunks" else _same_order(_with_all_reduces(rows) if name == "idle" else rows, most)
+    direction = None if name == "chunks" else _same_order(rows, most)
     found = Outcome(published, _halves(rows) if name == "idle" else f"{words.plain_percent(error, 2)} off, worst {words.percent(worst)}, {len(rows)} rows",
                     criteria, bool(error <= mean and abs(worst) <= most), direction, len(rows))  # fmt: skip
     of_null = "throughput" if name == "mfu" else name
+    beside = None
     if of_null in ("throughput", "memory") and "rows" not in check and null_model.has(experiment, of_null):
         beside = null_model.errors(experiment, of_null)
+    elif name == "time" and experiment.unit_costs:
+        beside = null_model.passes(experiment)
+    if beside is not None:
         kind = null_model.better(beside)
         found.null_too = bool(beside[f"{kind}_error"].abs().mean() < MARGIN * error)
         found.null_direction = bool(_same_order(beside, most, kind))
@@ -278,10 +282,10 @@ def _pairs(_run, experiment, _check):
                    null_too=count.far in (*count.far_null.values(), count.far_constant))  # fmt: skip
 
 
-def _order(_run, experiment, _check):
-    """Configurations of one model are in the published order."""
-    right, pairs = measurements.order(experiment)
-    return Outcome(f"{pairs} pairs of one model", f"{right} of {pairs} in that order", EVERY, right == pairs, rows=pairs)
+def _order(_run, experiment, check):
+    """Configurations of one model, or what else agrees in the fields of `within`, are in the published order."""
+    right, pairs = measurements.order(experiment, check.get("within", ["model"]))
+    return Outcome(f"{pairs} pairs", f"{right} of {pairs} in that order", EVERY, right == pairs, rows=pairs)
 
 
 def _gain_grows(_run, experiment, check):

@@ -25,12 +25,13 @@ def contradicting(rows):
     ])  # fmt: skip
 
 
-def order(experiment):
-    """Of the pairs of configurations of one model whose published throughputs differ by more than `pairs_apart`: (in the same order, all)."""
+def order(experiment, within=("model",)):
+    """Of the pairs of rows that agree in the fields `within`, and whose published throughputs differ by more than `pairs_apart`: (in the
+    same order, all)."""
     frame = experiment.compared("throughput")
     pairs = [
         (one.published - two.published) * (one.ours - two.ours) > 0
-        for _, rows in frame[~frame["calibrated"]].groupby(lambda index: frame["data"][index].get("model"))
+        for _, rows in frame[~frame["calibrated"]].groupby(lambda index: tuple(frame["data"][index].get(field) for field in within))
         for one, two in itertools.combinations(rows.itertuples(), 2)
         if abs(one.published - two.published) > experiment.pairs_apart * min(one.published, two.published)
     ]

@@ -120,6 +120,13 @@ def errors(experiment, name):
     return rows.assign(**{f"{kind}_error": rows[kind] / rows["published"] - 1 for kind in NAMES})
 
 
+def passes(experiment):
+    """As errors(), of steps whose passes take measured times: `null` is (m + p − 1) times those of the slowest rank."""
+    rows = _predicted(experiment.figure("time"))
+    steps = [(data["microbatches"] + data["pp"] - 1) * max(map(sum, zip(*data["unit_costs"].values()))) for data in rows["data"]]
+    return rows.assign(null=steps, null_error=steps / rows["published"] - 1, bubble_error=math.nan)
+
+
 def gain_errors(experiment, schedule, over=None):
     """Predicted gains of the schedule over another, by default the baseline: `null`, `bubble`; and `error` of ours, `null_error` and
     `bubble_error`, in points."""
@@ -200,10 +207,11 @@ def _figures(experiments):
             continue  # variants of rows that another experiment has
         place = _place(experiment)
         yield experiment, f"throughput, {place}", errors(experiment, "throughput"), False
-        for name in reversed([name for name in experiment.schedules if name != experiment.baseline]):
-            rows = gain_errors(experiment, name)
+        others = [name for name in reversed(experiment.schedules) if name != experiment.baseline]
+        for name, over in [(name, None) for name in others] + [(experiment.gained, name) for name in others if name != experiment.gained]:
+            rows = gain_errors(experiment, name, over)
             if len(rows):
-                yield experiment, f"{name.upper()}'s gain, {place}", rows, True
+                yield experiment, f"{name.upper()}'s gain{f' over {over.upper()}' if over else ''}, {place}", rows, True
         if has(experiment, "memory"):
             yield experiment, f"activation memory, {place}", errors(experiment, "memory"), False
 
