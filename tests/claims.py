@@ -204,8 +204,8 @@ class Claims(unittest.TestCase):
         run = read_folder(self.changed_run("table1", backwards))
         listed = [one for one in claims.listed("claims") if " idles " in one["claim"]]
         self.assertEqual(len(listed), 3)
-        for one in listed:  # what counts as idle is assumed
-            self.assertEqual(claims.evaluate(read_folder(KEPT), [one])[0].verdict, claims.DIRECTION)
+        # What counts as idle is assumed. Without all-reduces ZB-V's form is 0 or half of ours.
+        self.assertEqual([claims.evaluate(read_folder(KEPT), [one])[0].verdict for one in listed], [claims.DIRECTION, claims.UNDECIDED, claims.DIRECTION])
         defined = {key: listed[2][key] for key in listed[2] if key != "assumed"}
         self.assertEqual([claims.evaluate(run, [one])[0].verdict for one in (listed[2], defined)], [claims.UNDECIDED, claims.CONTRADICTED])
         self.assertLessEqual({one.evidence for one in evaluated() if one.verdict == claims.CONTRADICTED}, {claims.COUNTED})
@@ -252,7 +252,10 @@ class Claims(unittest.TestCase):
             ("STP gains less on H20 than on A800", direction, claims.CALIBRATED),
             ("Throughput of STP with checkpointing (assumed: TP4 PP4 on A800)", claims.HOLDS, claims.SHAPED),
             ("GEMM and all-reduce together", claims.FITTED, claims.CALIBRATED),
-            ("STP idles (p−1)(F+AR+I−W) + (2p+1)·AR (assumed: what counts as idle)", direction, claims.COUNTED),  # the worst row is 5 % off, for 3
+            ("STP idles (p−1)(F+AR+I−W) + (2p+1)·AR (assumed: counting)", direction, claims.COUNTED),  # the worst row is 5 % off, for 3
+            ("STP's gain over ZB-V with either", direction, claims.PREDICTED),  # ZB-V's own gain has the wrong sign
+            ("Steps on 8 A100 at measured pass times", claims.HOLDS, claims.NULL_TOO),  # of the slowest rank's passes
+            ("Order of schedules and steps over 2 % apart", open_, claims.PREDICTED),  # post-validation or not
             ("Steps of 175B to 1T on A100", direction, claims.PREDICTED),  # without the rows that a count was completed on
         ):
             self.assertEqual((found[claim].verdict, found[claim].evidence), (verdict, evidence), claim)
@@ -306,6 +309,7 @@ class Claims(unittest.TestCase):
         found = next(one for one in evaluated() if one.claim == "STP's gain over ZB-V")
         self.assertTrue(found.ours.startswith(f"{min(gains):.1f} to {max(gains):.1f} %; "), found.ours)
         self.assertTrue(found.ours.endswith(f", {len(gains)} rows"))
+        self.assertIn("\n| STP's gain over ZB-V, H20 | 4 | 4.21 points | 0.84 points | 0 |\n", self.kept())
 
     def test_each_verdict_and_evidence_is_explained(self):
         for name in (*(f"**{verdict}**" for verdict in claims.VERDICTS), *claims.EVIDENCE):

@@ -14,11 +14,11 @@ from stp_plots.words import Table, dictionary, items, number, text
 
 NAMES = {"null": "null model", "bubble": "null model with the textbook bubble"}  # by column
 DESCRIPTION = (
-    "Null models carry the published figures of calibrated rows over to the others. Throughput is at the MFU of the calibrated row of the "
-    "same schedule and TP (or the mean of all); gains follow. One of the two adds a step's textbook bubble: "
-    "(p − 1)/(v·m) of its compute for 1F1B-I, a third of that for ZB-V and STP. Memory per token, hidden size and layer is on a straight "
+    "Null models carry figures of calibrated rows over to the others. Throughput is at the MFU of the calibrated row of the "
+    "same schedule and TP (or the mean of all); gains follow. One of the two adds a textbook bubble: "
+    "(p − 1)/(v·m) of compute for 1F1B-I, a third of that for ZB-V and STP. Memory per token, hidden size and layer is on a "
     "line in 1/TP through calibrated rows and the six A800 figures that decided our list of saved tensors. New configurations have no "
-    "calibrated row at any m."
+    "calibrated row."
 )
 
 # The bubble over a step's compute, of that of 1F1B-I. The paper's Table 1 has (p - 1)(F + I - W) for STP and (p - 1)(F + I + W) for

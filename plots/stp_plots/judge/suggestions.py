@@ -5,8 +5,8 @@ from stp_plots.words import number
 MEASURED = ("llm-a800", "mllm-a800", "cp-dp", "llm-h20", "long-context", "korthikanti", "vtrain", "twist")  # no row twice
 NEAR = 0.03  # of the measured best
 DESCRIPTION = (
-    "A group has rows with the same model, sequence, GPUs and samples of a step, none of them calibrated. The null model takes the most "
-    "replicas (dp · cp), of these the least tp; rows that it cannot tell apart count in part."
+    "A group has rows of one model, sequence, number of GPUs and samples, none calibrated. The null model takes the most "
+    "replicas (dp · cp), of these the least tp; ties count in part."
 )
 
 
