@@ -47,7 +47,8 @@ def makers(experiment):
     closed = any(map(experiment.has_published, closed_forms.FORMS))
     chosen = [closed_forms.closed_forms] if closed else []
     if experiment.has_published("throughput"):
-        chosen += [figures.gain] if len(experiment.schedules) > 1 else []
+        # Not where some schedules have settings that the baseline cannot have.
+        chosen += [figures.gain] if experiment.figure("gain")["schedule"].nunique() == len(experiment.schedules) - 1 > 0 else []
         chosen += [accuracy.strips, figures.throughput, sensitivity.tornado]
     else:
         timed = not closed and experiment.rows["step_time"].notna().any()

@@ -37,8 +37,11 @@ class DataTest(unittest.TestCase):
         labels = list(experiment(rows).rows["label"])
         self.assertEqual(labels, ["llm, s 4096 × 1, TP4 PP2, recompute full, without sequence parallel",
                                   "llm, s 4096 × 1, TP4 PP2, recompute selective, with sequence parallel"])  # fmt: skip
+        # What comes out of a row is no setting, and what a row has not needs no label.
+        rows = [row(post_validation=value, fits=fits) for value, fits in ((None, "yes"), (True, "no"))] + [row(post_validation=True, microbatches=16)]
+        self.assertEqual(list(experiment(rows).rows["label"].unique()), ["llm, s 4096 × 1, TP4 PP2", "llm, s 4096 × 1, TP4 PP2, with post validation"])
         # Their own names say it all.
-        named = [row(recompute=one["recompute"], name=one["recompute"].upper()) for one in rows]
+        named = [row(recompute=value, name=value.upper()) for value in ("full", "selective")]
         self.assertEqual(list(experiment(named).rows["label"]), [f"llm, s 4096 × 1, TP4 PP2, {name}" for name in ("FULL", "SELECTIVE")])
 
     def test_numbers(self):

@@ -74,7 +74,7 @@ def step_time(experiment, colours):
     ends = [(min(times), max(times)) if len(times) > 1 else (math.nan, math.nan) for times in frame["repeats"]]
     frame["low"], frame["high"] = zip(*ends)
     fastest = frame.loc[frame["ours"].idxmin()]
-    caption = f"Time of one step ({experiment.evidence}); shorter is better. Nothing is published for these rows." + notes(experiment, frame)
+    caption = f"Time of one step ({experiment.evidence}); shorter is better. No time of these rows is published." + notes(experiment, frame)
     if len(frame) > 1:
         fits = memory_of.verdict(fastest["data"])
         caption += f" Shortest: {words.magnitude(fastest['ours'])} {experiment.time_unit()} ({fastest['name']}{fits and '; ' + fits})."

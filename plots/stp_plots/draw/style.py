@@ -131,10 +131,10 @@ def clip(text, length):
 
 
 def wrap(parts, length, most=7):
-    """Parts of a label in lines, broken between parts where that fits."""
+    """Parts of a label in lines, broken between parts where that fits. Too many lose some in the middle: the last part tells it from others."""
     joined = ", ".join(part.replace(" ", "\N{NO-BREAK SPACE}") if len(part) < int(length) else part for part in parts)
     lines = textwrap.wrap(joined, max(4, int(length)))
-    return "\n".join(lines if len(lines) <= most else [*lines[: most - 1], lines[most - 1] + "…"])
+    return "\n".join(lines if len(lines) <= most else [*lines[: most - 4], lines[most - 4][: int(length) - 1] + "…", *lines[-3:]])
 
 
 def legend(axes, handles):

@@ -323,7 +323,7 @@ def basis_line(one, own):
         text += f"; {most['value']}{of} alone {'×' if own else ''}{span(sorted(one['times'] * end for end in most['factors']))}"
     published = one["published"]
     if published["rows"]:
-        text += (f"; {words.count(published['rows'], 'published throughput')} within {words.plain_percent(published['error_mean'])} "
+        text += (f"; {words.count(published['rows'], 'published throughput')}{', fitted ones too,' if one['fitted'] else ''} within {words.plain_percent(published['error_mean'])} "
                  "on average")
     return wrapped((f"{one['machine']}: " if own else "  ") + text, "", "    ")
 

@@ -45,7 +45,7 @@ CONFIGURATION = ("model", "cluster", "seq", "microbatch_size", "tp", "pp", "cp",
 # Fields of a row that never distinguish configurations.
 NO_CONFIGURATION = {
     *CONFIGURATION, "schedule", "microbatches", "gain", "gpus", "layers_per_chunk", "placement", "ranks", "published", "difference",
-    "calibration", "step_time_s", "step_time_repeats_s", "step_time_spread_s", "mfu", *(q.key for q in QUANTITIES.values()),
+    "calibration", "fits", "step_time_s", "step_time_repeats_s", "step_time_spread_s", "mfu", *(q.key for q in QUANTITIES.values()),
 }  # fmt: skip
 TIMES = ("compute_s", "tp_bubble_s", "pp_bubble_s")
 COLUMNS = ("data", "gain", "schedule", "m", "microbatches", "base", "calibrated", "step_time", "repeats", "mfu", "rank_times",
@@ -169,7 +169,7 @@ class Experiment:
         rows["configuration"] = rows.groupby(["base", "setting", "copy"], sort=False, dropna=False).ngroup()
         rows["base_parts"] = [self._parts(data) for data in rows["data"]]
         rows["parts"] = [
-            parts + [_setting(field, data.get(field)) for field in self.settings if data.get("name") or field != "name"]
+            parts + [_setting(field, data[field]) for field in self.settings if data.get(field) is not None]
             + ([f"no. {copy}"] if copy > 1 else [])
             for parts, data, copy in zip(rows["base_parts"], rows["data"], rows["copy"])
         ]
