@@ -179,13 +179,9 @@ def _errors(_run, experiment, check):
     return found
 
 
-def _with_all_reduces(rows):
-    return rows[[bool(dictionary(data.get("unit_costs")).get("all_reduce")) for data in rows["data"]]]
-
-
 def _halves(rows):
     """Errors of an idle time with all-reduces, which the paper is about, and without, where a form may be zero."""
-    having = _with_all_reduces(rows)
+    having = rows[[bool(dictionary(data.get("unit_costs")).get("all_reduce")) for data in rows["data"]]]
     other = rows.drop(having.index)
     worst = having.loc[having["error"].abs().idxmax(), "error"]
     return (f"{words.plain_percent(having['error'].abs().mean(), 2)} off, worst {words.percent(worst)}, {len(having)} rows with all-reduces; "
