@@ -127,6 +127,9 @@ std::vector<int> balanced_layers(const Schedule& schedule, const Experiment& exp
   if (first > 0) any_size.front() = 0;
   const Program order = lower(schedule, any_size, lowering);
   CostTable table = base_cost_table(experiment, order);
+  if (!table.by_rank.empty())
+    throw InputError("", "layers_per_chunk", "is balanced, which is for costs that all ranks share",
+                     "write one number for each pass of costs.unit, or one number per virtual stage");
   if (order.vocabulary != Vocabulary::whole)  // no stage has more of the head than another
     for (const Unit unit : {Unit::head, Unit::embedding}) table.unit[static_cast<size_t>(unit)] = {};
   SplitCosts costs = split_costs(table, lowering, placement.stages());

@@ -160,6 +160,8 @@ class Rules(CommandLine):
             ({"layers_per_chunk": [1, -1]}, "layers_per_chunk[1]", "-1 is out of range"),
             ({"layers_per_chunk": "even"}, "layers_per_chunk", "no model to divide"),
             ({"layers_per_chunk": "balanced"}, "layers_per_chunk", "no model to divide"),
+            ({"layers_per_chunk": "balanced", "layer_costs": [1] * 4, "costs": {"unit": {"attn.F": [10, 1]}}}, "layers_per_chunk",
+             "is balanced, which is for costs that all ranks share"),
             ({"chunks": 2}, "chunks", "1f1b has 1 chunk(s) a rank, not 2", "set it to 1"),
             ({"schedules": ["stp"], "microbatches": 8, "chunks": 3, "layers_per_chunk": [1] * 6}, "chunks", "stp has 2 chunk(s) a rank, not 3"),
         )
