@@ -178,11 +178,12 @@ double factor(const Program& program, OpId id, const CostTable& table, const std
 
 // Seconds of each block of a rank if neither other blocks nor other ranks delay it.
 std::vector<double> block_seconds(const Program& program, int rank, const std::vector<double>& seconds) {
-  std::vector<double> of_blocks(program.schedule.ranks[rank].size(), 0), ends(program.ops.size(), 0),
-      stream_ends(program.streams.size(), 0);
+  const OpId begin = program.rank_begin[rank], end = program.rank_begin[rank + 1];
+  std::vector<double> of_blocks(program.schedule.ranks[rank].size(), 0), ends(end - begin, 0);
+  std::map<StreamKind, double> stream_ends;
   int block = -1;
-  OpId first = program.rank_begin[rank];
-  for (OpId id = first; id < program.rank_begin[rank + 1]; ++id) {
+  OpId first = begin;
+  for (OpId id = begin; id < end; ++id) {
     const Op& op = program.ops[id];
     const StreamKind stream = program.stream_of(id).kind;
     const bool in_block =
@@ -191,13 +192,13 @@ std::vector<double> block_seconds(const Program& program, int rank, const std::v
     if (op.block != block) {
       block = op.block;
       first = id;
-      std::fill(stream_ends.begin(), stream_ends.end(), 0);
+      stream_ends.clear();
     }
-    double start = stream_ends[program.on_stream[id]];
+    double start = stream_ends[stream];
     for (const OpId needed : program.dependencies(id))
-      if (needed >= first && needed < id) start = std::max(start, ends[needed]);
-    ends[id] = stream_ends[program.on_stream[id]] = start + seconds[id];
-    of_blocks[block] = std::max(of_blocks[block], ends[id]);
+      if (needed >= first && needed < id) start = std::max(start, ends[needed - begin]);
+    ends[id - begin] = stream_ends[stream] = start + seconds[id];
+    of_blocks[block] = std::max(of_blocks[block], ends[id - begin]);
   }
   return of_blocks;
 }
