@@ -257,6 +257,7 @@ class Rules(CommandLine):
             ({"model": "llm-12.1b"}, "vision_tokens", "llm-12.1b has no vision encoder"),
             ({"layers_per_chunk": [3, 5, 5, 5, 5, 5, 5, 0]}, "layers_per_chunk", "begins with 3"),
             ({"parallel": {"tp": 4, "pp": 4, "cp": 2}}, "parallel.cp", "is not built"),
+            ({"schedules": [{"name": "1f1b", "vocabulary": "vocab-2"}], "layers_per_chunk": "even"}, "model.vision_config", "vocabulary on all ranks"),
             ({"sequence_parallel": True}, "sequence_parallel", "is not built"),
             ({"recompute": "full"}, "recompute", "is not built"),
             ({"implementation": "megatron-2022"}, "implementation", "is not built"),

@@ -20,7 +20,7 @@ void check_vocabulary(const Schedule& schedule, const Lowering& lowering) {
   if (lowering.strategy.offload_chunks > 0) refuse("offload.chunks", "leave it out, or use another schedule");
   if (lowering.strategy.tp_overlap == TpOverlap::domino) refuse("tp_overlap", "leave it out");
   if (lowering.tied) refuse("model.tied", "use a model with an untied head, or another schedule");
-  if (lowering.vision_layers > 0) refuse("model.vision", "use a model without, or another schedule");
+  if (lowering.vision_layers > 0) refuse("model.vision_config", "use a model without, or another schedule");
 }
 
 }  // namespace
