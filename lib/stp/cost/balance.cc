@@ -197,7 +197,7 @@ SplitCosts split_costs(const CostTable& table, const Lowering& lowering, int sta
                  .embedding = lowering.embedding,
                  .vision_layers = lowering.vision_layers};
   const Program program = lower(std::move(schedule), {0, 1, 0}, alone);
-  const std::vector<double> seconds = op_seconds(program, table);
+  const std::vector<double> seconds = op_seconds_without_factors(program, table);
   std::array<double, kStages> by_stage{};
   for (OpId id = 0; id < program.ops.size(); ++id) {
     const OpKind kind = program.ops[id].kind;

@@ -25,7 +25,7 @@ Alone layer_alone(const CostTable& table, const Lowering& lowering) {
   Lowering of_layer{.strategy = lowering.strategy.of_compute()};
   if (!of_layer.strategy.overlaps()) of_layer.strategy.tp_overlap = TpOverlap::none;
   const Program program = lower(std::move(schedule), {0, 1, 0}, of_layer);
-  const std::vector<double> seconds = op_seconds(program, table);
+  const std::vector<double> seconds = op_seconds_without_factors(program, table);
   std::vector<double> ends(program.ops.size()), stream_ends(program.streams.size(), 0);
   double forward = 0, head = 0, backward = 0;
   for (OpId id = 0; id < program.ops.size(); ++id) {

@@ -356,6 +356,15 @@ TEST(PassCosts, HaveTheExchangesThatTheStepsOfTheCoreDoNotHide) {
     expect_seconds_alone(ring_table(exchange), {.strategy = {.cp = 3}});
 }
 
+TEST(PassCosts, HaveNoFactors) {
+  CostTable table = ring_table(5);
+  const Lowering lowering{.strategy = {.cp = 3}};
+  const double without = pass_costs(table, 3, lowering).F;
+  table.layer_factors = {2, 3, 4};
+  table.microbatch_factors = {6, 7};
+  EXPECT_EQ(pass_costs(table, 3, lowering).F, without);
+}
+
 TEST(PassCosts, HaveAllToAllsWhole) {
   CostTable table = all_to_all_table();
   table.output_all_to_all = 128;
