@@ -194,8 +194,10 @@ void check_layers(const JsonInput& input, const Experiment& experiment, const st
                       "divide all layers over the virtual stages");
 }
 
-void check_model(const JsonInput& input, const Experiment& experiment, const ModelConfig& model) {
+void check_model(const JsonInput& input, const Experiment& experiment, const SampledModel& of) {
+  const ModelConfig& model = of.model;
   try {
+    check_length(model, of.seq);
     check_shardable(model, experiment.strategy.tp);
     check_exchanged_heads(model, experiment.strategy.tp, experiment.strategy);
   } catch (const InputError& error) {
@@ -420,7 +422,7 @@ Experiment read_experiment(JsonInput& input, const std::string& field, const Cha
                         "use another implementation, or parallel.cp 1");
   }
   if (const SampledModel* const of = model_of(experiment)) {
-    check_model(input, experiment, of->model);
+    check_model(input, experiment, *of);
     read_strategy_of_units(input, experiment, of->model, of->seq);
   }
   if (experiment.freed_at == FreedAt::both && !experiment.hardware)

@@ -94,11 +94,7 @@ Trainer::Trainer(Backend& backend, Program program, const Training& training) {
   if (training.model.tied() && strategy.post_validation)
     throw InputError("", "post_validation", "delays the sum of a tied head's gradient",
                      "use a model with an untied head, or remove it");
-  if (training.model.positions > 0 && training.seq > training.model.positions)
-    throw InputError("", "seq",
-                     "is " + std::to_string(training.seq) + ", and " + training.model.name + " has " +
-                         std::to_string(training.model.positions) + " positions",
-                     "use a shorter seq, or more max_position_embeddings");
+  check_length(training.model, training.seq);
   check_exchanged_heads(training.model, grid.tp, program.strategy);
   check_shared_vocabulary(training.model, grid.tp, program.vocabulary_ranks());
   if (program.vision_layers != training.model.vision.layers)
