@@ -26,7 +26,7 @@ struct StageTensor {
   [[nodiscard]] Leaf receive() const { return {to(), backward ? Type::RECV_B : Type::RECV_F, microbatch}; }
 };
 
-// The tensor between ranks of `leaf` (a compute action, its SEND or its RECV); none within a rank.
+// What stage `from` makes of a microbatch for the next stage; none if that is on its rank or does not exist.
 std::optional<StageTensor> hand_over(const Placement& placement, bool backward, int from, int microbatch) {
   const StageTensor tensor{backward, from, microbatch};
   if (from < 0 || from >= placement.stages() || tensor.to() < 0 || tensor.to() >= placement.stages())

@@ -20,7 +20,8 @@ std::string place_in_schedule(int rank, size_t block, const Action& action);
 ///   microbatch, unbraided, T and U behind S;
 /// - with every block atomic (all inputs before it starts), each block of each rank can start.
 /// Atomic blocks are the strictest reading of a braid, so a schedule that passes runs under every `release`.
-/// An error about a deadlock names the whole cycle. Time and memory grow linearly with the number of actions.
+/// An error about a deadlock names the whole cycle. Memory grows linearly with the number of actions, and so
+/// does time, but to find a cycle: that takes up to as long for each of its ranks.
 void validate(const Schedule& schedule, const PlaceOfAction& place = place_in_schedule);
 
 /// Largest number of \(chunk, microbatch\) activations alive on each rank. An activation is alive from F to B
