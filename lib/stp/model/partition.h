@@ -1,10 +1,11 @@
-// The division of a model's layers over virtual stages, and the units of a stage's chunk.
+// The division of a model's layers over virtual stages; the units of a stage's chunk, and their buckets.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
-#include "stp/model/unit.h"
+#include "stp/model/config.h"
 
 namespace stp {
 
@@ -34,5 +35,30 @@ struct ChunkEnds {
 
 /// The units of a chunk of `layers` layers, in the order of the forward.
 std::vector<UnitOfChunk> units_of_chunk(int layers, const ChunkEnds& ends);
+
+/// When a bucket is full. Megatron-LM closes a bucket at the parameter that reaches `size`; the suite closes
+/// it at the unit that does.
+struct BucketRule {
+  double size = 0;                                 // parameters of a rank; 0: there is one bucket
+  std::array<double, kUnits.size()> parameters{};  // of a rank, by unit
+};
+
+/// Megatron-LM's default: max(40 · 10⁶, 10⁶ · `replicas`) parameters. `replicas` (dp · cp) ranks hold the
+/// same parameters. The rule counts the first virtual stage's units; a head tied to the embedding adds no
+/// parameters.
+BucketRule megatron_bucket_rule(const ModelConfig& model, int tp, int replicas);
+
+/// Units of a chunk whose gradients are reduced together, and whose weights are gathered together, after
+/// Megatron-LM's DistributedDataParallel.
+struct Bucket {
+  std::vector<UnitOfChunk> units;  // the last of the forward first
+  double parameters = 0;           // of a rank
+
+  [[nodiscard]] bool has(Unit unit, int layer) const;
+};
+
+/// Fills buckets with the units of a chunk, the last of `units` first, as a backward completes their
+/// gradients. Returns no buckets if one would hold all units.
+std::vector<Bucket> fill_buckets(const std::vector<UnitOfChunk>& units, const BucketRule& rule);
 
 }  // namespace stp

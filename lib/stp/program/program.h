@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "stp/model/buckets.h"
+#include "stp/model/partition.h"
 #include "stp/model/unit.h"
 #include "stp/model/work.h"
 #include "stp/schedule/vocabulary.h"

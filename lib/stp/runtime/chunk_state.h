@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "stp/device/device.h"
-#include "stp/model/buckets.h"
+#include "stp/model/partition.h"
 #include "stp/runtime/matrix_shard.h"
 #include "stp/runtime/training.h"
 
