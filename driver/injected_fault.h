@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "stp/device/backend.h"
-#include "stp/model/rank_grid.h"
+#include "stp/model/strategy.h"
 #include "stp/program/program.h"
 
 namespace stp {

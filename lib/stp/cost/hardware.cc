@@ -11,7 +11,7 @@
 #include "stp/cost/gemm.h"
 #include "stp/cost/memory.h"
 #include "stp/model/offload.h"
-#include "stp/model/rank_grid.h"
+#include "stp/model/strategy.h"
 
 namespace stp {
 namespace {

@@ -9,7 +9,7 @@
 #include "stp/device/tensor.h"
 #include "stp/model/config.h"
 #include "stp/model/parameters.h"
-#include "stp/model/rank_grid.h"
+#include "stp/model/strategy.h"
 
 namespace stp {
 

@@ -1,9 +1,7 @@
-#include "stp/model/rank_grid.h"
+#include "stp/model/strategy.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include "stp/model/strategy.h"
 
 namespace stp {
 namespace {
