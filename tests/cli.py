@@ -97,9 +97,9 @@ class Arguments(CommandLine):
         self.succeed("validate", self.write(order))
         for ranks, words in (
             ([["F0.0", "F0.1", "B0.0", "B0.1"]], "1 lists for 2 ranks"),
-            ([["F0.0", "F0.1", "B0.0"], ["F0.0", "B0.0", "F0.1", "B0.1"]], "rank 0: B0.1 is missing; add it"),
-            ([["F0.0", "B0.0", "B0.1"], ["F0.0", "B0.0", "F0.1", "B0.1"]], "ranks[0][2], B0.1: needs F0.1, which is missing; add it before"),
-            ([["F0.0", "B0.0", "B0.1", "F0.1"], ["F0.0", "B0.0", "F0.1", "B0.1"]], "ranks[0][2], B0.1: precedes its F; correct the order"),
+            ([["F0.0", "F0.1", "B0.0"], ["F0.0", "B0.0", "F0.1", "B0.1"]], "ranks[0], B0.1: is missing; add it"),
+            ([["F0.0", "B0.0", "B0.1"], ["F0.0", "B0.0", "F0.1", "B0.1"]], "ranks[0], F0.1: is missing; add it before ranks[0][2], B0.1"),
+            ([["F0.0", "B0.0", "B0.1", "F0.1"], ["F0.0", "B0.0", "F0.1", "B0.1"]], "ranks[0][2], B0.1: precedes its F; move it after"),
             ([["F0.0", "X0.1"], []], 'ranks[0][1]: "X0.1" is not a block'),
         ):
             path = self.write(changed(order, ranks=ranks), "order.json")

@@ -17,7 +17,14 @@ inline constexpr CsvForm kForms[] = {CsvForm::compute_only, CsvForm::compute_com
                                      CsvForm::compute_comms_waits};
 
 inline std::string refusal_of(const std::string& text) {
-  return refusal([&] { validate(schedule_from_csv(text, "x.csv")); });
+  return refusal([&] {
+    const Schedule schedule = schedule_from_csv(text, "x.csv");
+    try {
+      validate(schedule, places_in_csv(text, schedule.placement));
+    } catch (const InputError& error) {
+      throw error.in_file("x.csv");
+    }
+  });
 }
 
 // F of all stages in the forward's order, then the backwards in theirs: valid on any placement.

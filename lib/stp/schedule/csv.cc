@@ -198,7 +198,7 @@ class SheetReader {
     for (rank_ = 0; rank_ < schedule_.pp(); ++rank_) {
       seen_.assign(static_cast<size_t>(schedule_.chunks()) * schedule_.microbatches, 0);
       for (const Cell& cell : sheet_.rows[rank_]) read_cell(cell);
-      check_nothing_missing();
+      if (comms_) check_all_sent();
     }
     for (const auto& [link, posts] : links_) check_link(link.first, link.second, posts);
   }
@@ -214,10 +214,6 @@ class SheetReader {
 
   void read_cell(const Cell& cell) {
     if (is_compute(cell.leaves[0].type)) {
-      if (cell.braided() && cell.leaves[0].stage == cell.leaves[1].stage &&
-          cell.leaves[0].microbatch == cell.leaves[1].microbatch)
-        refuse(place_of(rank_, cell), "overlaps two passes of one microbatch, and one depends on the other",
-               "overlap passes of different microbatches");
       std::array<Action, 2> actions;
       for (uint32_t part = 0; part < cell.size; ++part) actions[part] = compute(cell, cell.leaves[part]);
       auto& blocks = schedule_.ranks[rank_];
@@ -230,49 +226,21 @@ class SheetReader {
     }
   }
 
-  [[nodiscard]] bool is_in_row(const Leaf& leaf) const {
-    return std::ranges::any_of(sheet_.rows[rank_], [&](const Cell& cell) {
-      return std::any_of(cell.leaves.begin(), cell.leaves.begin() + cell.size, [&](const Leaf& other) {
-        return other.stage == leaf.stage && other.type == leaf.type && other.microbatch == leaf.microbatch;
-      });
-    });
-  }
-
   Action compute(const Cell& cell, const Leaf& leaf) {
     const auto fail = [&](const std::string& problem, const std::string& remedy) {
       refuse(place_of(rank_, cell), (cell.braided() ? to_string(leaf) + " " : "") + problem, remedy);
     };
+    if (comms_ && is_of_vocabulary(leaf.type))
+      fail("is of the vocabulary, which has no compute_comms", "leave out the communication");
     uint32_t& passes = seen(leaf);
-    if ((passes & bit(leaf.type)) != 0) fail("appears a second time", "remove one of them");
-    if (is_of_vocabulary(leaf.type)) {
-      if (comms_) fail("is of the vocabulary, which has no compute_comms", "leave out the communication");
-      passes |= bit(leaf.type);
-      return {static_cast<Pass>(leaf.type), 0, leaf.microbatch};
-    }
-    if (leaf.type == Type::B && (passes & (bit(Type::I) | bit(Type::W))) != 0)
-      fail("is a full backward, but its I or W is there too", "write B alone, or I and W");
-    if ((leaf.type == Type::I || leaf.type == Type::W) && (passes & bit(Type::B)) != 0)
-      fail("follows a full backward, which includes it",
-           "write B alone, or I and W (torch up to 2.5 wrote B for what is I today)");
-    const auto follow = [&](Type type, const std::string& name) {
-      const Leaf before{leaf.stage, type, leaf.microbatch};
-      if ((passes & bit(type)) != 0) return;
-      if (is_in_row(before)) fail("precedes its " + name, "move it after");
-      fail("needs " + to_string(before) + ", which is missing", "add it before");
-    };
-    if (leaf.type != Type::F) follow(Type::F, "F");
-    if (leaf.type == Type::W) follow(Type::I, "I");
-    if (comms_) {
-      const auto input = input_of(placement(), leaf);
-      if (input && (passes & bit(input->receive().type)) == 0)
-        fail("has no " + to_string(input->receive()) + " before it, but stage " +
-                 std::to_string(input->from) + " is on rank " +
-                 std::to_string(placement().rank_of(input->from)),
-             "receive before use");
-    }
+    const auto input = comms_ ? input_of(placement(), leaf) : std::nullopt;
+    if (input && (passes & bit(input->receive().type)) == 0)
+      fail("has no " + to_string(input->receive()) + " before it, but stage " + std::to_string(input->from) +
+               " is on rank " + std::to_string(placement().rank_of(input->from)),
+           "receive before use");
     passes |= bit(leaf.type);
-    return {static_cast<Pass>(leaf.type), static_cast<int16_t>(placement().chunk_of(leaf.stage)),
-            leaf.microbatch};
+    const int chunk = is_of_vocabulary(leaf.type) ? 0 : placement().chunk_of(leaf.stage);
+    return {static_cast<Pass>(leaf.type), static_cast<int16_t>(chunk), leaf.microbatch};
   }
 
   void communicate(const Cell& cell, const Leaf& leaf) {
@@ -320,21 +288,14 @@ class SheetReader {
            (backward ? " or " + std::to_string(leaf.stage) + "I" + std::to_string(leaf.microbatch) : "");
   }
 
-  void check_nothing_missing() {
-    const std::string place = place_of(rank_);
+  void check_all_sent() {
     for (int chunk = 0; chunk < schedule_.chunks(); ++chunk) {
       for (int microbatch = 0; microbatch < schedule_.microbatches; ++microbatch) {
         const int stage = placement().stage(rank_, chunk);
         const uint32_t passes = seen({stage, Type::F, microbatch});
         const auto missing = [&](const Leaf& leaf, const std::string& remedy) {
-          refuse(place, to_string(leaf) + " is missing", remedy);
+          refuse(place_of(rank_), to_string(leaf) + " is missing", remedy);
         };
-        const std::string complete = "there are " + std::to_string(schedule_.microbatches) +
-                                     " microbatches, and each needs F and B, or F, I and W, on every stage";
-        if ((passes & bit(Type::F)) == 0) missing({stage, Type::F, microbatch}, complete);
-        if ((passes & kBackward) == 0) missing({stage, Type::B, microbatch}, complete);
-        if ((passes & (bit(Type::B) | bit(Type::W))) == 0) missing({stage, Type::W, microbatch}, complete);
-        if (!comms_) continue;
         for (const bool backward : {false, true}) {
           const auto tensor = hand_over(placement(), backward, stage, microbatch);
           if (tensor && (passes & bit(tensor->send().type)) == 0)
@@ -449,8 +410,9 @@ PlaceOfAction places_in_csv(const std::string& text, const Placement& placement)
       for (Row& row : sheet->rows)
         std::erase_if(row, [](const Cell& cell) { return !is_compute(cell.leaves[0].type); });
     }
-    Cell cell = sheet->rows[rank][block];
     const std::string name = to_string(leaf_of(placement, rank, action));
+    if (block == kNoBlock) return place_of(rank) + ", " + name;
+    Cell cell = sheet->rows[rank][block];
     cell.text = name;  // of an overlap, only the action
     return place_of(rank, cell);
   };

@@ -27,17 +27,16 @@ enum class CsvForm { compute_only, compute_comms, compute_comms_waits };
 std::string to_csv(const Schedule& schedule, CsvForm form);
 
 /// Reads any form; a file with any action besides F, I, W and B is compute_comms. Every cell must be an
-/// action (or, in compute_only, empty). Every stage must be on one rank and do each microbatch's F and B, or
-/// F, I and W, once and in that order. In compute_comms, every tensor sent between ranks must have its SEND
-/// after the producer and its RECV before the consumer, in the same order on both sides of a link (and one
-/// WAIT_SEND after every SEND, if there is any). Otherwise throws InputError with line and rank, cell,
-/// problem and remedy. Drops the communication; lowering adds it again. validate() checks for deadlock across
-/// ranks. A rank's stages are its chunks in ascending order; m is the largest microbatch plus 1; the name is
-/// the file's.
+/// action (or, in compute_only, empty). Every stage must be on one rank. In compute_comms, every tensor sent
+/// between ranks must have its SEND after the producer and its RECV before the consumer, in the same order on
+/// both sides of a link (and one WAIT_SEND after every SEND, if there is any). Otherwise throws InputError
+/// with line and rank, cell, problem and remedy. Drops the communication; lowering adds it again. validate()
+/// checks the order of the passes. A rank's stages are its chunks in ascending order; m is the largest
+/// microbatch plus 1; the name is the file's.
 Schedule schedule_from_csv(const std::string& text, const std::string& file);
 
 /// Returns the places of actions in `text` (which must outlive the result), for a schedule read from it:
-/// "line 3 (rank 2), cell 7, 2B1".
+/// "line 3 (rank 2), cell 7, 2B1", or "line 3 (rank 2), 2B1".
 PlaceOfAction places_in_csv(const std::string& text, const Placement& placement);
 
 }  // namespace stp

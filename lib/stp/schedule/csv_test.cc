@@ -221,7 +221,7 @@ TEST(Csv, RefusesOtherCellsAndNamesLineRankAndCell) {
   refuses("(1B0; 0W0)OVERLAP_F_B", "is not an action");
   refuses("(1B0;1SEND_B0)OVERLAP_F_B",
           "overlaps 1SEND_B0, which computes nothing; give it a cell of its own");
-  refuses("(1B0;1F0)OVERLAP_F_B", "overlaps two passes of one microbatch");
+  refuses("(1B0;1F0)OVERLAP_F_B", "1F0: appears a second time");
 }
 
 TEST(Csv, ExplainsTheLettersOfOldTorch) {
@@ -257,13 +257,13 @@ TEST(Csv, RefusesFilesThatDoNotFitTogether) {
   refuses("0F0,0F1,0B0,0B1\r\n1F0,1B0,1B1,1F1\r\n",
           "line 2 (rank 1), cell 3, 1B1: precedes its F; move it after");
   refuses("0F0,0B0,0B1\r\n1F0,1F1,1B0,1B1\r\n",
-          "line 1 (rank 0), cell 3, 0B1: needs 0F1, which is missing; add it before");
-  refuses("0F0,0W0\n", "line 1 (rank 0), cell 2, 0W0: needs 0I0, which is missing; add it before");
+          "line 1 (rank 0), 0F1: is missing; add it before line 1 (rank 0), cell 3, 0B1");
+  refuses("0F0,0W0\n", "line 1 (rank 0), 0I0: is missing; add it before line 1 (rank 0), cell 2, 0W0");
   refuses("0F0,0I0,0B0\n", "cell 3, 0B0: is a full backward, but its I or W is there too");
-  refuses("0F0,0F2,0B0,0B2\n", "line 1 (rank 0): 0F1 is missing; there are 3 microbatches");
-  refuses("0F0\n", "line 1 (rank 0): 0B0 is missing");
-  refuses("0F0,0I0\n", "line 1 (rank 0): 0W0 is missing");
-  refuses("0F0,0F1048575,0B0\n", "0F1 is missing");
+  refuses("0F0,0F2,0B0,0B2\n", "line 1 (rank 0), 0F1: is missing; add it: there are 3 microbatches");
+  refuses("0F0\n", "line 1 (rank 0), 0B0: is missing");
+  refuses("0F0,0I0\n", "line 1 (rank 0), 0W0: is missing");
+  refuses("0F0,0F1048575,0B0\n", "0F1: is missing");
   EXPECT_THAT(refusal_of("0F0,1F0,0B0,1B0\n"), HasSubstr("deadlock"));  // validate() says it
   refuses("0F0;0B0\n", "cell 1, 0F0;0B0: has a semicolon or a tab between actions; separate cells by commas");
   refuses("0F0\t0B0\n", "separate cells by commas");

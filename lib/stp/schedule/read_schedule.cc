@@ -27,11 +27,12 @@ PlaceOfAction places_in(const std::string& text, const std::string& format, cons
   if (format == ".csv") return places_in_csv(text, schedule.placement);
   if (format == ".txt")
     return [lines_before = text.starts_with('#') ? 2 : 1](int rank, size_t block, const Action& action) {
-      return "line " + std::to_string(rank + lines_before) + " (rank " + std::to_string(rank) + "), block " +
-             std::to_string(block) + ", " + to_string(action);
+      return "line " + std::to_string(rank + lines_before) + " (rank " + std::to_string(rank) + ")" +
+             in_block(block) + ", " + to_string(action);
     };
   return [](int rank, size_t block, const Action& action) {
-    return "ranks[" + std::to_string(rank) + "][" + std::to_string(block) + "], " + to_string(action);
+    const std::string of_block = block == kNoBlock ? "" : "[" + std::to_string(block) + "]";
+    return "ranks[" + std::to_string(rank) + "]" + of_block + ", " + to_string(action);
   };
 }
 

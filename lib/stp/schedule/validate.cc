@@ -25,13 +25,15 @@ bool has_action(const std::vector<Block>& blocks, const Action& action) {
 // By chunk and microbatch of a rank, the passes seen.
 using Seen = std::vector<std::bitset<kPasses>>;
 
-void check_nothing_missing(const Schedule& schedule, Vocabulary vocabulary, int rank, const Seen& seen) {
+void check_nothing_missing(const Schedule& schedule, Vocabulary vocabulary, int rank, const Seen& seen,
+                           const PlaceOfAction& place) {
   for (int chunk = 0; chunk < schedule.chunks(); ++chunk) {
     for (int microbatch = 0; microbatch < schedule.microbatches; ++microbatch) {
       const auto& passes = seen[static_cast<size_t>(chunk) * schedule.microbatches + microbatch];
       const auto missing = [&](Pass pass) {
-        refuse("rank " + std::to_string(rank),
-               to_string(Action{pass, static_cast<int16_t>(chunk), microbatch}) + " is missing", "add it");
+        refuse(place(rank, kNoBlock, {pass, static_cast<int16_t>(chunk), microbatch}), "is missing",
+               "add it: there are " + std::to_string(schedule.microbatches) +
+                   " microbatches, and each needs F and B, or F, I and W, on every chunk");
       };
       if (!passes[static_cast<int>(Pass::F)]) missing(Pass::F);
       if (chunk == 0 && vocabulary != Vocabulary::whole)
@@ -58,7 +60,10 @@ void check_complete(const Schedule& schedule, const PlaceOfAction& place) {
       const Block& block = schedule.ranks[rank][position];
       if (block.actions().empty()) refuse("rank " + std::to_string(rank), "has an empty block");
       for (const Action& action : block.actions()) {
-        const auto refuse_here = [&](const std::string& why) { refuse(place(rank, position, action), why); };
+        const auto refuse_here = [&](const std::string& why,
+                                     const std::string& remedy = "correct the order") {
+          refuse(place(rank, position, action), why, remedy);
+        };
         if (action.chunk < 0 || action.chunk >= v)
           refuse_here("there is no chunk " + std::to_string(action.chunk) + ", a rank has " +
                       std::to_string(v));
@@ -67,17 +72,18 @@ void check_complete(const Schedule& schedule, const PlaceOfAction& place) {
                       std::to_string(m));
         auto& passes = seen[static_cast<size_t>(action.chunk) * m + action.microbatch];
         const auto has = [&](Pass pass) { return passes[static_cast<size_t>(pass)]; };
-        if (has(action.pass)) refuse_here("appears a second time");
+        if (has(action.pass)) refuse_here("appears a second time", "remove one of them");
         if (action.pass == Pass::B && (has(Pass::I) || has(Pass::W)))
-          refuse_here("is a full backward, but its I or W is there too");
+          refuse_here("is a full backward, but its I or W is there too", "write B alone, or I and W");
         if ((action.pass == Pass::I || action.pass == Pass::W) && has(Pass::B))
-          refuse_here("follows a full backward, which includes it");
+          refuse_here("follows a full backward, which includes it",
+                      "write B alone, or I and W (torch up to 2.5 wrote B for what is I today)");
         const auto follow = [&](Pass pass, const std::string& name) {
           const Action before{pass, action.chunk, action.microbatch};
           if (has(pass)) return;
-          if (has_action(schedule.ranks[rank], before)) refuse_here("precedes its " + name);
-          refuse(place(rank, position, action), "needs " + to_string(before) + ", which is missing",
-                 "add it before");
+          if (has_action(schedule.ranks[rank], before)) refuse_here("precedes its " + name, "move it after");
+          refuse(place(rank, kNoBlock, before), "is missing",
+                 "add it before " + place(rank, position, action));
         };
         if (is_of_vocabulary(action.pass)) {
           if (vocabulary == Vocabulary::whole)
@@ -101,7 +107,7 @@ void check_complete(const Schedule& schedule, const PlaceOfAction& place) {
           refuse(place(rank, position, b), "is braided with " + to_string(a) + ", on which it depends");
       }
     }
-    check_nothing_missing(schedule, vocabulary, rank, seen);
+    check_nothing_missing(schedule, vocabulary, rank, seen, place);
   }
 }
 
@@ -172,8 +178,10 @@ void check_deadlock(const Schedule& schedule, const PlaceOfAction& place) {
 
 }  // namespace
 
+std::string in_block(size_t block) { return block == kNoBlock ? "" : ", block " + std::to_string(block); }
+
 std::string place_in_schedule(int rank, size_t block, const Action& action) {
-  return "rank " + std::to_string(rank) + ", block " + std::to_string(block) + ", " + to_string(action);
+  return "rank " + std::to_string(rank) + in_block(block) + ", " + to_string(action);
 }
 
 void validate(const Schedule& schedule, const PlaceOfAction& place) {

@@ -7,9 +7,12 @@
 
 namespace stp {
 
-/// The place of an action of a rank's block, for errors.
+/// The place of an action of a rank's block, for errors; of one that is missing, in kNoBlock.
 using PlaceOfAction = std::function<std::string(int rank, size_t block, const Action& action)>;
-/// "rank 0, block 3, F0.1".
+inline constexpr size_t kNoBlock = ~size_t{0};
+/// ", block 3", or "" for none.
+std::string in_block(size_t block);
+/// "rank 0, block 3, F0.1", or "rank 0, F0.1".
 std::string place_in_schedule(int rank, size_t block, const Action& action);
 
 /// Throws InputError that names the action, its place and the reason, unless
