@@ -3,7 +3,7 @@
 #include "interrupt.h"
 #include "output_folder.h"
 #include "progress.h"
-#include "stp/model/hugging_face_names.h"
+#include "stp/model/hugging_face.h"
 
 namespace stp {
 

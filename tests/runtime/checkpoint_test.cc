@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "stp/base/json_input.h"
-#include "stp/model/hugging_face_names.h"
+#include "stp/model/hugging_face.h"
 #include "support/folder.h"
 #include "support/refusal.h"
 #include "support/training.h"

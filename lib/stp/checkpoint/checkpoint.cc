@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "stp/base/json_input.h"
-#include "stp/model/hugging_face_names.h"
+#include "stp/model/hugging_face.h"
 
 namespace stp {
 namespace {

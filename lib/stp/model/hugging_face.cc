@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <span>
+#include <stdexcept>
 
 #include "stp/base/json_input.h"
 
@@ -13,18 +15,66 @@ using nlohmann::json;
 
 constexpr double kRopeTheta = 1e4, kRotaryShare = 0.25, kNeoxEpsilon = 1e-5;  // where config.json has none
 
-// A family: our family of units, its names of fields, and their defaults.
+struct Name {
+  const char *ours, *theirs;
+};
+constexpr Name kLlamaNames[] = {
+    {"embedding.weight", "model.embed_tokens.weight"},
+    {"head.norm.gain", "model.norm.weight"},
+    {"head.weight", "lm_head.weight"},
+    {"attn.norm.gain", "input_layernorm.weight"},
+    {"attn.q.", "self_attn.q_proj."},
+    {"attn.k.", "self_attn.k_proj."},
+    {"attn.v.", "self_attn.v_proj."},
+    {"attn.q_norm.gain", "self_attn.q_norm.weight"},
+    {"attn.k_norm.gain", "self_attn.k_norm.weight"},
+    {"attn.projection.", "self_attn.o_proj."},
+    {"mlp.norm.gain", "post_attention_layernorm.weight"},
+    {"mlp.gate.", "mlp.gate_proj."},
+    {"mlp.up.", "mlp.up_proj."},
+    {"mlp.down.", "mlp.down_proj."},
+};
+constexpr Name kGpt2Names[] = {
+    {"embedding.weight", "transformer.wte.weight"},
+    {"embedding.positions.weight", "transformer.wpe.weight"},
+    {"head.norm.gain", "transformer.ln_f.weight"},
+    {"head.norm.bias", "transformer.ln_f.bias"},
+    {"head.weight", "lm_head.weight"},
+    {"attn.norm.gain", "ln_1.weight"},
+    {"attn.norm.bias", "ln_1.bias"},
+    {"attn.q.", "attn.c_attn."},
+    {"attn.k.", "attn.c_attn."},
+    {"attn.v.", "attn.c_attn."},
+    {"attn.projection.", "attn.c_proj."},
+    {"mlp.norm.gain", "ln_2.weight"},
+    {"mlp.norm.bias", "ln_2.bias"},
+    {"mlp.fc1.", "mlp.c_fc."},
+    {"mlp.fc2.", "mlp.c_proj."},
+};
+
+// A family: our family of units, its names of fields, their defaults, and the names of its tensors, where
+// runs make its checkpoints.
 struct HuggingFace {
   const char *type, *architecture, *ours;
   const char *layers = "num_hidden_layers", *hidden = "hidden_size", *ffn = "intermediate_size",
              *heads = "num_attention_heads", *positions = "max_position_embeddings";
   bool attention_bias = false, qkv_bias_alone = false, query_key_norm = false, tied = false;
+  std::span<const Name> names = {};
+  const char* layer = "model.layers.";
 };
 constexpr HuggingFace kFamilies[] = {
-    {.type = "llama", .architecture = "LlamaForCausalLM", .ours = "qwen2"},
+    {.type = "llama", .architecture = "LlamaForCausalLM", .ours = "qwen2", .names = kLlamaNames},
     {.type = "mistral", .architecture = "MistralForCausalLM", .ours = "qwen2"},
-    {.type = "qwen2", .architecture = "Qwen2ForCausalLM", .ours = "qwen2", .qkv_bias_alone = true},
-    {.type = "qwen3", .architecture = "Qwen3ForCausalLM", .ours = "qwen2", .query_key_norm = true},
+    {.type = "qwen2",
+     .architecture = "Qwen2ForCausalLM",
+     .ours = "qwen2",
+     .qkv_bias_alone = true,
+     .names = kLlamaNames},
+    {.type = "qwen3",
+     .architecture = "Qwen3ForCausalLM",
+     .ours = "qwen2",
+     .query_key_norm = true,
+     .names = kLlamaNames},
     {.type = "gpt2",
      .architecture = "GPT2LMHeadModel",
      .ours = "megatron-gpt",
@@ -33,7 +83,9 @@ constexpr HuggingFace kFamilies[] = {
      .ffn = "n_inner",
      .heads = "n_head",
      .positions = "n_positions",
-     .tied = true},
+     .tied = true,
+     .names = kGpt2Names,
+     .layer = "transformer.h."},
     {.type = "gpt_neox", .architecture = "GPTNeoXForCausalLM", .ours = "qwen2", .attention_bias = true},
 };
 
@@ -353,6 +405,83 @@ ImportedModel import_hugging_face(const json& content, const std::string& file, 
   for (const auto& [key, value] : content.items())
     if (value.is_null()) made.left_out.push_back({key, "is null"});
   return made;
+}
+
+namespace {
+
+// The family whose checkpoints are of such models; null: none.
+const HuggingFace* class_of(const ModelConfig& model) {
+  const bool gpt = model.family == Family::gpt;
+  const bool same_heads = model.kv_heads == model.q_heads && model.head_dim * model.q_heads == model.hidden;
+  if (model.has_vision() || (gpt && !same_heads) || model.norm() != (gpt ? Norm::layer : Norm::rms) ||
+      model.activation() == Activation::squared_relu || model.gated() == gpt ||
+      model.variant.rotary_share < 1)
+    return nullptr;
+  const auto fits = [&](const HuggingFace& each) {
+    const Biases biases = gpt ? Biases::all : each.qkv_bias_alone ? Biases::qkv : Biases::none;
+    return !each.names.empty() && (each.ours == std::string("megatron-gpt")) == gpt &&
+           model.biases() == biases && model.variant.query_key_norm == each.query_key_norm;
+  };
+  const auto* const found = std::ranges::find_if(kFamilies, fits);
+  return found == std::end(kFamilies) ? nullptr : found;
+}
+
+}  // namespace
+
+void check_hugging_face_has(const ModelConfig& model, const std::string& field) {
+  if (class_of(model) != nullptr) return;
+  std::vector<std::string> types;
+  for (const HuggingFace& each : kFamilies)
+    if (!each.names.empty()) types.emplace_back(each.type);
+  throw InputError("", field,
+                   "is of a " + joined(types) + ", but " + model.name + " is another kind of model",
+                   "use a model as one of these, or leave it out");
+}
+
+json hugging_face_config(const ModelConfig& model) {
+  const HuggingFace& of = *class_of(model);
+  json config{{"model_type", of.type},     {"architectures", {of.architecture}},
+              {"vocab_size", model.vocab}, {"tie_word_embeddings", model.tied()},
+              {of.layers, model.layers},   {of.hidden, model.hidden},
+              {of.ffn, model.ffn},         {of.heads, model.q_heads}};
+  if (model.family == Family::gpt)
+    config.update({{of.positions, model.positions},
+                   {"layer_norm_epsilon", model.norm_epsilon},
+                   {"activation_function", model.activation() == Activation::gelu ? "gelu" : "gelu_new"},
+                   {"resid_pdrop", 0},
+                   {"embd_pdrop", 0},
+                   {"attn_pdrop", 0}});
+  else
+    config.update({{"num_key_value_heads", model.kv_heads},
+                   {"head_dim", model.head_dim},
+                   {"rope_theta", model.rope_theta},
+                   {"rms_norm_eps", model.norm_epsilon},
+                   {"hidden_act", "silu"}});
+  return config;
+}
+
+HuggingFaceTensor hugging_face_tensor(const ModelConfig& model, const std::string& parameter,
+                                      const ParameterPart& part) {
+  const HuggingFace& of = *class_of(model);
+  std::string layer, rest = parameter;
+  if (const std::string prefix = "layers."; parameter.starts_with(prefix)) {
+    const size_t end = parameter.find('.', prefix.size()) + 1;
+    layer = of.layer + parameter.substr(prefix.size(), end - prefix.size());
+    rest = parameter.substr(end);
+  }
+  const auto found =
+      std::ranges::find_if(of.names, [&](const Name& name) { return rest.starts_with(name.ours); });
+  if (found == of.names.end())
+    throw std::logic_error(parameter + " has no name in Hugging Face's " + of.type);
+  HuggingFaceTensor tensor{layer + found->theirs + rest.substr(std::string(found->ours).size()), part.rows,
+                           part.columns};
+  if (model.family != Family::gpt || layer.empty()) return tensor;
+  tensor.transposed = part.columns > 1;
+  if (const size_t place = std::string("qkv").find(rest[5]); rest[6] == '.' && place != std::string::npos) {
+    tensor.first_row = static_cast<int64_t>(place) * part.rows;
+    tensor.rows = 3 * part.rows;
+  }
+  return tensor;
 }
 
 }  // namespace stp
