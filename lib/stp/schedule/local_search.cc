@@ -5,6 +5,8 @@
 #include <random>
 #include <utility>
 
+#include "stp/schedule/vocabulary.h"
+
 namespace stp {
 namespace {
 
@@ -17,14 +19,14 @@ constexpr int64_t kFewestMoves = int64_t{1} << 8;
 class Feasible {
  public:
   Feasible(const Schedule& like, int limit, bool freed_at_I)
-      : placement_(like.placement),
+      : inputs_(like),
         microbatches_(like.microbatches),
+        tensors_(static_cast<size_t>(2 * like.placement.stages() + 1) * microbatches_),
         limit_(limit),
         freed_at_I_(freed_at_I) {}
 
   bool operator()(const Schedule& schedule) {
-    const size_t passes = static_cast<size_t>(placement_.stages()) * microbatches_;
-    for (auto& each : done_) each.assign(passes, false);
+    made_.assign(tensors_, false);
     next_.assign(schedule.pp(), 0);
     alive_.assign(schedule.pp(), 0);
     for (bool any = true; any;) {
@@ -42,27 +44,22 @@ class Feasible {
   }
 
  private:
-  enum Kind { kForward, kBackward };  // B and I
-
-  [[nodiscard]] uint8_t& done(Kind kind, int stage, int microbatch) {
-    return done_[kind][static_cast<size_t>(stage) * microbatches_ + microbatch];
+  [[nodiscard]] uint8_t& made(int tensor, int microbatch) {
+    return made_[static_cast<size_t>(tensor) * microbatches_ + microbatch];
   }
   bool can_start(int rank, const Block& block) {
     return std::ranges::all_of(block.actions(), [&](const Action& action) {
-      const int stage = placement_.stage(rank, action.chunk), m = action.microbatch;
-      if (action.pass == Pass::F) return stage == 0 || done(kForward, stage - 1, m);
-      if (action.pass == Pass::W) return done(kBackward, stage, m) != 0;
-      return stage + 1 == placement_.stages() ? done(kForward, stage, m) != 0
-                                              : done(kBackward, stage + 1, m) != 0;
+      const int needed = action.pass == Pass::W
+                             ? inputs_.of(rank, {Pass::I, action.chunk, action.microbatch}).made
+                             : inputs_.of(rank, action).needed;
+      return needed == 0 || made(needed, action.microbatch) != 0;
     });
   }
   // False: too many activations.
   bool finish(int rank, const Block& block) {
     for (const Action& action : block.actions()) {
       if (action.pass == Pass::F) ++alive_[rank];
-      if (action.pass != Pass::W)
-        done(action.pass == Pass::F ? kForward : kBackward, placement_.stage(rank, action.chunk),
-             action.microbatch) = 1;
+      if (action.pass != Pass::W) made(inputs_.of(rank, action).made, action.microbatch) = 1;
     }
     if (alive_[rank] > limit_) return false;
     for (const Action& action : block.actions())
@@ -70,10 +67,12 @@ class Feasible {
     return true;
   }
 
-  const Placement placement_;
-  const int microbatches_, limit_;
+  const PassInputs inputs_;
+  const int microbatches_;
+  const size_t tensors_;
+  const int limit_;
   const bool freed_at_I_;
-  std::array<std::vector<uint8_t>, 2> done_;
+  std::vector<uint8_t> made_;  // by tensor and microbatch
   std::vector<size_t> next_;
   std::vector<int> alive_;
 };
