@@ -28,17 +28,23 @@ std::string exchange_name(const Op& op) {
   return name + std::to_string(op.step);
 }
 
+namespace {
+
+// "offload of F0.1" or "reload for B0.1".
 std::string host_copy_name(const Op& op) {
   return (op.kind == OpKind::offload ? "offload of " : "reload for ") +
          to_string(Action{op.pass, op.chunk, op.microbatch});
 }
 
+// "chunk 0", or "chunk 0, bucket 1" where it has several.
 std::string bucket_name(const Program& program, OpId id) {
   const Op& op = program.ops[id];
   std::string name = "chunk " + std::to_string(op.chunk);
   if (!program.buckets(program.stage_of(id)).empty()) name += ", bucket " + std::to_string(op.step);
   return name;
 }
+
+}  // namespace
 
 std::string describe(const Program& program, OpId id) {
   const ProgramStream& stream = program.stream_of(id);

@@ -178,11 +178,6 @@ struct Contention {
 
 /// "key-value exchange 1", "key-value gradient exchange 1", "all-to-all 1" or "row exchange 1".
 std::string exchange_name(const Op& op);
-/// "offload of F0.1" or "reload for B0.1".
-std::string host_copy_name(const Op& op);
-
-/// "chunk 0", or "chunk 0, bucket 1" where it has several.
-std::string bucket_name(const Program& program, OpId id);
 
 /// For messages: "rank 2, compute, mlp.I of B0.3, layer 1".
 std::string describe(const Program& program, OpId id);
