@@ -138,23 +138,6 @@ TEST(ActivationBytes, OfOurOwnKernelsKeepForWWhatWNeeds) {
   EXPECT_DOUBLE_EQ(activation_bytes(j, {3, 1})[0].until_W, 3 * for_weights);
 }
 
-TEST(ActivationBytes, DoubleWithLayersTokensAndMicrobatchSize) {
-  const auto bytes = [](Shape shape, int layers) {
-    return activation_bytes(job("llm-12.1b", shape, 2), {layers, 0})[0];
-  };
-  const ActivationBytes base = bytes({3072, 1, {.tp = 4}}, 4);
-  EXPECT_GT(base.until_I, 0);
-  for (const ActivationBytes& twice :
-       {bytes({3072, 1, {.tp = 4}}, 8), bytes({6144, 1, {.tp = 4}}, 4), bytes({3072, 2, {.tp = 4}}, 4)}) {
-    EXPECT_DOUBLE_EQ(twice.until_I, 2 * base.until_I);
-    EXPECT_DOUBLE_EQ(twice.until_W, 2 * base.until_W);
-  }
-  // The paper's s 3072 rows at size 2 hold what its s 6144 rows hold; TP does not halve what every rank
-  // repeats.
-  EXPECT_LT(bytes({3072, 1, {.tp = 8}}, 4).until_I, base.until_I);
-  EXPECT_GT(bytes({3072, 1, {.tp = 8}}, 4).until_I, base.until_I / 2);
-}
-
 TEST(PeakActivationBytes, AreThoseOfATinyScheduleByHand) {
   const std::vector<ActivationBytes> bytes{{10, 6}};
   // Full backward: freed at once.

@@ -49,19 +49,6 @@ TEST(Work, OfTheAttentionIsCausalAndOnceAndAHalfMoreBackwardThanTheFormulaCounts
   });
 }
 
-TEST(Work, HasAsManyFlopsInFAsInIAsInBothPartsOfW) {
-  for_each_shape([](const ModelConfig& config, Implementation implementation, const Shape& shape) {
-    for (const Unit unit : kGemmUnits) {
-      const auto flops = [&](UnitPass pass) {
-        return gemm_flops(work(config, shape, implementation, unit, pass));
-      };
-      EXPECT_GT(flops(UnitPass::F), 0);
-      EXPECT_EQ(flops(UnitPass::F), flops(UnitPass::I)) << to_string(unit);
-      EXPECT_EQ(flops(UnitPass::F), flops(UnitPass::W_early) + flops(UnitPass::W_late)) << to_string(unit);
-    }
-  });
-}
-
 TEST(Work, PutsTheRowParallelLinearsIntoTheEarlyWeightGradients) {
   const ModelConfig config = model("llm-12.1b");
   const Shape shape{6144, 1, {.tp = 8}};
