@@ -104,7 +104,8 @@ void check_complete(const Schedule& schedule, const PlaceOfAction& place) {
       if (block.braided()) {
         const Action &a = block.actions()[0], &b = block.actions()[1];
         if (a.chunk == b.chunk && a.microbatch == b.microbatch)
-          refuse(place(rank, position, b), "is braided with " + to_string(a) + ", on which it depends");
+          refuse(place(rank, position, b), "is braided with a pass of its microbatch, on which it depends",
+                 "braid passes of different microbatches");
       }
     }
     check_nothing_missing(schedule, vocabulary, rank, seen, place);
