@@ -80,7 +80,7 @@ class Optimum(CommandLine):
         for number, (p, m, limit, costs) in enumerate(CASES):
             time, ranks = Program(p, m, limit, costs).solve()
             least.append(time)
-            order = {"schedule": "program", "placement": "loop", "p": p, "m": m, "v": 1, "ranks": ranks}
+            order = {"schedule": "program", "placement": "loop", "pp": p, "microbatches": m, "chunks": 1, "ranks": ranks}
             of_program.append((self.write(order, f"program-{number}.json"), order, costs))
             ours = self.succeed("schedule", "zb-auto", "--pp", p, "--microbatches", m, "--memory-limit", limit, "--costs",
                                 ",".join(map(str, costs.values())), "--format", "json").stdout  # fmt: skip

@@ -97,16 +97,12 @@ json to_json(const Schedule& schedule) {
 
 Schedule schedule_from_json(const json& value, const std::string& file) {
   JsonInput input(value, file);
-  const bool golden = input.has("p") && !input.has("pp");
   const std::string name = input.string("schedule");
   const json& placement = input.value("placement");
-  const int pp = input.integer(golden ? "p" : "pp", 1, kMaxRanks);
-  const int chunks = input.integer(golden ? "v" : "chunks", 1, kMaxChunks);
-  const int microbatches = input.integer(golden ? "m" : "microbatches", 1, kMaxMicrobatches);
+  const int pp = input.integer("pp", 1, kMaxRanks);
+  const int chunks = input.integer("chunks", 1, kMaxChunks);
+  const int microbatches = input.integer("microbatches", 1, kMaxMicrobatches);
   const json& ranks = input.array("ranks");
-  if (golden)
-    for (const char* key : {"origin", "generated_for", "match", "makespan", "peak", "w_queue", "note"})
-      input.ignore(key);
   input.done();
   try {
     check_name(name);

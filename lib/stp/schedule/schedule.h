@@ -39,9 +39,7 @@ void check_size(int pp, int chunks, int microbatches);
 /// {"schedule","placement","pp","chunks","microbatches","ranks":[["F0.0",…],…]}. `placement` is a name, or a
 /// table with one array per rank: its chunks' virtual stages.
 nlohmann::json to_json(const Schedule& schedule);
-/// The inverse of to_json; errors name `file`. Checks only the form: validate() checks the order. Also reads
-/// golden orders (tests/golden): they have `p`, `v`, `m` for `pp`, `chunks`, `microbatches`; `origin`,
-/// `generated_for`, `match`, `makespan`, `peak` and `w_queue` are ignored.
+/// The inverse of to_json; errors name `file`. Checks only the form: validate() checks the order.
 Schedule schedule_from_json(const nlohmann::json& value, const std::string& file);
 
 /// A line `# schedule NAME, placement P` (P as in JSON), then one line per rank, with blanks between blocks.

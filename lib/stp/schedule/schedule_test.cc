@@ -177,33 +177,6 @@ TEST(ScheduleJson, NamesThePlacementOrTabulatesIt) {
   }
 }
 
-TEST(ScheduleJson, ReadsGoldenOrders) {
-  const json golden =
-      json::parse(R"({"schedule": "1F1B", "placement": "loop", "p": 2, "m": 1, "v": 1, "origin": "them",
-    "generated_for": null, "match": "exact", "makespan": [], "peak": {}, "w_queue": [0, 0],
-    "ranks": [["F0.0", "B0.0"], ["F0.0", "B0.0"]]})");
-  const Schedule read = schedule_from_json(golden, "g.json");
-  EXPECT_EQ(read.name, "1F1B");
-  EXPECT_EQ(read.pp(), 2);
-  EXPECT_EQ(read.chunks(), 1);
-  EXPECT_EQ(read.microbatches, 1);
-  EXPECT_EQ(refusal([&] { validate(read); }), "");
-  const auto refuses = [&](const char* key, const json& value, const std::string& what) {
-    json bad = golden;
-    bad[key] = value;
-    EXPECT_THAT(refusal([&] { schedule_from_json(bad, "g.json"); }), HasSubstr("g.json: " + what));
-  };
-  refuses("p", 0, "p: ");
-  refuses("m", "1", "m: ");
-  refuses("origins", "them", "origins: is not a known field");
-  refuses("microbatches", 1, "microbatches: is not a known field");
-  refuses("pp", 2, "chunks: is missing");  // one schema or the other
-  json ours = to_json(stp_schedule(1, 2));
-  ours["origin"] = "me";
-  EXPECT_THAT(refusal([&] { schedule_from_json(ours, "s.json"); }),
-              HasSubstr("origin: is not a known field"));
-}
-
 TEST(ScheduleJson, RefusesWhatIsNotExactlyAScheduleAndNamesThePlace) {
   const json good = to_json(schedule_of(Placement::loop(2, 1), 1, {{"F0.0", "B0.0"}, {"F0.0", "B0.0"}}));
   const auto refuses = [&](const std::string& pointer, const json& value, const std::string& field) {
