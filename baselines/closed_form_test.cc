@@ -194,7 +194,7 @@ TEST(ClosedForm, VSearchHasTheBubbleThatItsAuthorsExpectOfItsMemory) {
       for (const int m : {2 * p, 3 * p + 1}) {
         if (!sampled()) continue;
         const Schedule schedule = make_schedule(
-            find_generator("v-search"), {.pp = p, .microbatches = m, .costs = kEqual, .memory_limit = limit});
+            find_generator("v-search"), {.pp = p, .microbatches = m, .costs = kEqual, .options = {limit}});
         const int n = std::ranges::max(peak_activations(schedule));
         const int expected = 3 * p - 1 - 3 * n + std::max(3 * p, p - 1 + 2 * (1 + (n + 1) / 2));
         EXPECT_NEAR(run_order(schedule, kEqual).longest_span() - 6 * m, expected, kEpsilon)

@@ -21,7 +21,7 @@ namespace {
 
 Schedule make(const std::string& name, int pp, int microbatches, int chunks = 0, const PassCosts& costs = {},
               int memory_limit = 0) {
-  return make_schedule(find_generator(name), {pp, microbatches, chunks, costs, memory_limit});
+  return make_schedule(find_generator(name), {pp, microbatches, chunks, costs, {memory_limit}});
 }
 
 int most(const std::vector<int>& numbers) { return *std::ranges::max_element(numbers); }

@@ -318,7 +318,7 @@ class PatternSearch {
 
 Schedule make_v_search(const GeneratorRequest& request) {
   const int p = request.pp, m = request.microbatches;
-  const int limit = request.memory_limit == 0 ? 2 * p : std::min(request.memory_limit, 2 * p);
+  const int limit = request.options.memory_limit == 0 ? 2 * p : std::min(request.options.memory_limit, 2 * p);
   const PatternSearch found(request, limit);
   if (found.pattern.empty())
     throw InputError("", "memory_limit",

@@ -125,7 +125,8 @@ class Greedy {
 };
 
 Schedule make_greedy(const char* name, const GeneratorRequest& request, int halves) {
-  const int limit = request.memory_limit == 0 ? (halves * request.pp + 1) / 2 : request.memory_limit;
+  const int limit =
+      request.options.memory_limit == 0 ? (halves * request.pp + 1) / 2 : request.options.memory_limit;
   Greedy best(request, limit, 7);
   for (int flags = 6; flags >= 0; --flags)
     if (Greedy other(request, limit, flags); other.better_than(best)) best = std::move(other);

@@ -412,12 +412,12 @@ class OrderSearch {
 };
 
 Schedule make_zb_v(const GeneratorRequest& request) {
-  if (request.memory_limit == 1)
+  if (request.options.memory_limit == 1)
     throw InputError("", "memory_limit",
                      "zb-v needs memory for both chunks of a microbatch on every rank, not 1",
                      "allow 2 activations or more, or leave it out for 2p");
   const int p = request.pp, m = request.microbatches;
-  const int limit = request.memory_limit == 0 ? 2 * p : request.memory_limit;
+  const int limit = request.options.memory_limit == 0 ? 2 * p : request.options.memory_limit;
   const Problem problem{p, m, limit, request.costs};
 
   std::vector<StepOrder> orders;

@@ -106,7 +106,7 @@ TEST(ZbAuto, LimitsCountUntilWOrOnRequestUntilI) {
                 make_schedule(find_generator("zb-auto"), {.pp = p,
                                                           .microbatches = m,
                                                           .costs = costs,
-                                                          .memory_limit = limit,
+                                                          .options = {limit},
                                                           .kept_for_W = double{1} * kept_for_W});
             EXPECT_THAT(peak_activations(schedule, kept_for_W == 0), Each(Le(limit)))
                 << title(schedule) << ' ' << limit;

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "add_commands.h"
+#include "baselines/registry.h"
 #include "manual.h"
 #include "stp/base/json_input.h"
 #include "stp/schedule/share_vocabulary.h"
@@ -45,6 +46,15 @@ CLI::Validator one_of(const std::vector<std::string>& words) {
                    joined(words);
           },
           "{" + joined(words) + "}"};
+}
+
+CLI::Option* add_option(CLI::App* command, const GeneratorOption& option, GeneratorOptions& options) {
+  std::string flag = std::string("--") + option.name, takers;
+  std::ranges::replace(flag, '_', '-');
+  for (const Generator* generator : generators())
+    if (generator->*option.is_taken) takers += (takers.empty() ? "" : ", ") + std::string(generator->name);
+  return command->add_option(flag, options.*option.value, std::string(option.help) + ", for " + takers)
+      ->check(within(option.least, INT_MAX));
 }
 
 CLI::Option* add_set(CLI::App* command, std::vector<std::string>& set) {
@@ -235,11 +245,9 @@ void add_schedule(CLI::App& app) {
                                         "F,I,W,p2p of one chunk, for cost-aware generators (default 1,1,1,0)")
                            ->delimiter(',')
                            ->expected(4);
-  CLI::Option* limit = command
-                           ->add_option("--memory-limit", options->request.memory_limit,
-                                        "Maximum of activations alive on a rank, for zb-v, zb-auto, zb-1p, "
-                                        "zb-2p and v-search")
-                           ->check(within(1, INT_MAX));
+  std::vector<CLI::Option*> of_one{name, chunks, costs};
+  for (const GeneratorOption& option : kGeneratorOptions)
+    of_one.push_back(add_option(command, option, options->request.options));
   CLI::Option* vocabulary =
       command->add_option("--vocabulary", options->vocabulary, "All ranks share it: vocab-1 or vocab-2")
           ->check(one_of({method_name(Vocabulary::two_barriers), method_name(Vocabulary::one_barrier)}));
@@ -251,7 +259,8 @@ void add_schedule(CLI::App& app) {
                             ->check(one_of({"text", "json", "csv", "csv-comms", "csv-comms-waits"}));
   CLI::Option* table = command->add_flag("--table", options->table,
                                          "Compare all schedules at this p and m, instead of printing one");
-  for (CLI::Option* of_one : {name, chunks, costs, limit, vocabulary, format}) table->excludes(of_one);
+  of_one.insert(of_one.end(), {vocabulary, format});
+  for (CLI::Option* option : of_one) table->excludes(option);
   command->footer(
       help_footer({"stp schedule stp --pp 4 --microbatches 8",
                    "stp schedule zb-v --pp 4 --microbatches 16 --costs 1,1.2,0.8,0.1 --format csv",

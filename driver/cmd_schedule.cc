@@ -109,10 +109,8 @@ void schedule_command(const ScheduleOptions& options) {
     request.costs = {options.costs[0], options.costs[1], options.costs[2], options.costs[3]};
   }
   const Generator& generator = find_generator(options.name);
-  const bool idle_costs = !options.costs.empty() && !generator.cost_aware;
-  if (idle_costs || (request.memory_limit > 0 && !generator.takes_limit))
-    throw InputError("", idle_costs ? "--costs" : "--memory-limit", options.name + " does not read it",
-                     "leave it out");
+  if (!options.costs.empty() && !generator.cost_aware)
+    throw InputError("", "--costs", options.name + " does not read it", "leave it out");
   announce_cost(generator, request);
   Schedule schedule = make_schedule(generator, request);
   if (!options.vocabulary.empty()) {

@@ -90,8 +90,8 @@ Start fastest_start(const Experiment& experiment, const Limit& limit, const std:
     try {
       Start start = start_of({.name = generator->name}, experiment, file, limit.bytes);
       if (generator->cost_aware && peak_of(start.schedule, experiment) > limit.activations)
-        start = start_of({.name = generator->name, .memory_limit = limit.activations}, experiment, file,
-                         limit.bytes);
+        start = start_of({.name = generator->name, .options = {.memory_limit = limit.activations}},
+                         experiment, file, limit.bytes);
       if (fits(start, experiment, limit) && (!fastest || start.step_s < fastest->step_s))
         fastest = std::move(start);
     } catch (const InputError&) {  // not for this p and m, or not to be searched

@@ -22,7 +22,8 @@ std::string text_of(const json& value) {
 void OptionColumns::add(const Experiment& experiment, const ScheduleChoice& choice) {
   json configuration = to_json(experiment);
   configuration.erase("schedules");
-  if (choice.memory_limit > 0) configuration["memory_limit"] = choice.memory_limit;
+  for (const GeneratorOption& option : kGeneratorOptions)
+    if (const int value = choice.options.*option.value; value > 0) configuration[option.name] = value;
   std::map<std::string, std::string>& options = options_.emplace_back();
   for (const auto& [field, value] : configuration.items()) {
     if (!value.is_object()) {

@@ -48,7 +48,8 @@ std::vector<ScheduleChoice> read_schedules(JsonInput& input) {
         choice.file = find_schedule_file(entry);
       } else {
         choice.name = entry.string("name");
-        choice.memory_limit = entry.integer_or("memory_limit", 0, 1);
+        for (const GeneratorOption& option : kGeneratorOptions)
+          choice.options.*option.value = entry.integer_or(option.name, 0, option.least);
       }
       choice.vocabulary = choose(entry, "vocabulary", Vocabulary::whole, kVocabularies);
       entry.done();

@@ -183,15 +183,13 @@ Schedule generated_schedule(const ScheduleChoice& choice, const Experiment& expe
                             const std::string& file) {
   try {
     const Generator& generator = find_generator(choice.name);
-    if (choice.memory_limit > 0 && !generator.takes_limit)
-      throw InputError("", "schedules", choice.name + " takes no memory_limit", "remove it");
     const int chunks = chunks_for(generator, experiment);
     const PassCosts costs = generator.cost_aware ? costs_for_generator(experiment, chunks) : PassCosts{};
     return make_schedule(generator, {.pp = experiment.strategy.pp,
                                      .microbatches = experiment.microbatches,
                                      .chunks = chunks,
                                      .costs = costs,
-                                     .memory_limit = choice.memory_limit,
+                                     .options = choice.options,
                                      .kept_for_W = kept_for_W(experiment)});
   } catch (const InputError& error) {
     throw error.in_field("schedules").below(experiment.field).in_file(file);

@@ -18,6 +18,7 @@
 #include "stp/model/parameters.h"
 #include "stp/program/lower.h"
 #include "stp/report/compare.h"
+#include "stp/schedule/generator.h"
 
 namespace stp {
 
@@ -29,7 +30,7 @@ enum class FreedAt { W, I, both };
 struct ScheduleChoice {
   std::string name;                           // "" for a file
   std::string file;                           // "" for a generator
-  int memory_limit = 0;                       // for a cost-aware generator; 0: its own
+  GeneratorOptions options;                   // for a generator
   Vocabulary vocabulary = Vocabulary::whole;  // that ranks are made to share
   bool operator==(const ScheduleChoice&) const = default;
 };

@@ -84,6 +84,7 @@ class Arguments(CommandLine):
         for costs in ("-1,1,1,0", "nan,1,1,0", "inf,1,1,0"):
             self.refused(["schedule", "zb-v", *size, "--costs", costs], "--costs", "not a number from 0 to 1e9")
         self.refused(["schedule", "zb-v", *size, "--costs", "1,1,1"], "--costs")
+        self.refused(["schedule", "1f1b", *size, "--memory-limit", 3], "1f1b takes no memory_limit; remove it")
         for name in ("vocab-2", "dualpipe"):
             self.refused(["schedule", name, *size, "--vocabulary", "vocab-1"], f"stp: --vocabulary: {name} has two pipelines or shares")
         self.refused(["schedule", "stp", *size, "--vocabulary", "vocab-3"], "--vocabulary")

@@ -8,14 +8,20 @@
 
 namespace stp {
 
+/// What some generators can be told (kGeneratorOptions); 0: the generator's own.
+struct GeneratorOptions {
+  /// Most activations alive on a rank, in (chunk, microbatch) pairs held until W. Not
+  /// BackendOptions::memory_limit, which is in bytes.
+  int memory_limit = 0;
+  bool operator==(const GeneratorOptions&) const = default;
+};
+
 struct GeneratorRequest {
   int pp = 1;
   int microbatches = 1;
   int chunks = 0;   // 0: the generator's own number
   PassCosts costs;  // read by cost-aware generators only
-  /// Most activations alive on a rank, in (chunk, microbatch) pairs held until W; 0: the generator's own. Not
-  /// BackendOptions::memory_limit, which is in bytes.
-  int memory_limit = 0;
+  GeneratorOptions options;
   /// The part of an activation that stays from its I to its W; read by zb-auto, zb-1p and zb-2p only.
   double kept_for_W = 1;
 };
@@ -26,7 +32,7 @@ struct Generator {
   int chunks;                // the usual number of chunks per rank
   bool any_chunks = false;   // other numbers of chunks are possible
   bool cost_aware = false;   // `costs` matter
-  bool takes_limit = false;  // so does `memory_limit`
+  bool takes_limit = false;  // so does `options.memory_limit`
   /// Makes the schedule. Throws InputError with the reason if p, m or v is outside the method's range.
   /// `chunks` is at least 1 and allowed.
   Schedule (*make)(const GeneratorRequest& request);
@@ -38,6 +44,18 @@ struct Generator {
   /// Schedules of the same placement that hold fewer activations: advice for those whose memory is short.
   std::array<const char*, 2> smaller{};
 };
+
+/// An option in scenarios (`memory_limit`) and commands (`--memory-limit`).
+struct GeneratorOption {
+  const char* name;
+  int GeneratorOptions::*value;
+  bool Generator::*is_taken;
+  int least;
+  const char* help;
+};
+inline constexpr GeneratorOption kGeneratorOptions[] = {{"memory_limit", &GeneratorOptions::memory_limit,
+                                                         &Generator::takes_limit, 1,
+                                                         "Maximum of activations alive on a rank"}};
 
 /// The schedule whose rank r runs of_rank(r).
 template <typename OfRank>
