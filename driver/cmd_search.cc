@@ -70,8 +70,12 @@ Limit limit_of(const std::string& text, const Experiment& experiment, const std:
   if (text.empty()) return {};
   if (text.starts_with(kSchedule)) {
     const ScheduleChoice choice{.name = text.substr(kSchedule.size())};
-    return {peak_of(schedule_for(choice, experiment, file), experiment),
-            peak_bytes(program_for(choice, experiment, file), experiment)};
+    try {
+      return {peak_of(schedule_for(choice, experiment, file), experiment),
+              peak_bytes(program_for(choice, experiment, file), experiment)};
+    } catch (const InputError& error) {
+      throw error.moved("", "--memory-limit");
+    }
   }
   int limit = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), limit);
@@ -81,28 +85,37 @@ Limit limit_of(const std::string& text, const Experiment& experiment, const std:
   return {.activations = limit};
 }
 
+std::string text_of(const Limit& limit) {
+  const bool of_bytes = std::isfinite(limit.bytes) && limit.bytes > 0;
+  return std::to_string(limit.activations) + " activations" +
+         (of_bytes ? " and " + fixed(limit.bytes / 1e9, 1) + " GB of them" : "");
+}
+
 // The fastest order of the suite within the limit.
 Start fastest_start(const Experiment& experiment, const Limit& limit, const std::string& file) {
   std::optional<Start> fastest;
+  std::optional<InputError> refused;
+  bool made = false;
   ProgressBar progress("timing schedules", generators().size());
   for (const Generator* generator : generators()) {
     check_interrupted();
     try {
       Start start = start_of({.name = generator->name}, experiment, file, limit.bytes);
+      made = true;
       if (generator->cost_aware && peak_of(start.schedule, experiment) > limit.activations)
         start = start_of({.name = generator->name, .options = {.memory_limit = limit.activations}},
                          experiment, file, limit.bytes);
       if (fits(start, experiment, limit) && (!fastest || start.step_s < fastest->step_s))
         fastest = std::move(start);
-    } catch (const InputError&) {  // not for this p and m, or not to be searched
+    } catch (const InputError& error) {  // not for this p and m, or not to be searched
+      if (!refused) refused = error;
     }
     progress.step();
   }
+  if (!made) throw *refused;
   if (!fastest)
-    throw InputError(
-        file, "--memory-limit",
-        "no schedule of the suite holds as few as " + std::to_string(limit.activations) + " activations",
-        "allow more");
+    throw InputError(file, "--memory-limit", "no schedule of the suite holds as few as " + text_of(limit),
+                     "allow more");
   return *std::move(fastest);
 }
 

@@ -149,7 +149,7 @@ std::string RunReport::text() const {
         "call\n";
   if (refused_ > 0)
     text +=
-        std::to_string(refused_) + " combinations are beyond their schedule's range (stp schedule --help)\n";
+        std::to_string(refused_) + " combinations are beyond their schedule's range (stp list schedules)\n";
   if (predicted_by_) text += prediction_errors();
   if (compared_ > 0)
     text += "parity: " + std::to_string(compared_ - broken_.size()) + " of " + std::to_string(compared_) +

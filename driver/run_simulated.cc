@@ -217,7 +217,10 @@ double kept_for_W(const Experiment& experiment) {
 PassCosts costs_for_generator(const Experiment& experiment, int chunks) {
   if (experiment.schedule_costs) return *experiment.schedule_costs;
   // A balanced split needs the schedule, and the schedule these costs, so they are costs of even chunks.
-  const std::vector<int> layers = layers_by_rule(experiment, experiment.strategy.pp * chunks);
+  const int stages = experiment.strategy.pp * chunks;
+  std::vector<int> layers = layers_by_rule(experiment, stages);
+  if (static_cast<int>(layers.size()) != stages)  // which check_lowering() refuses
+    layers = even_partition(model_layers(experiment), stages);
   // Any placement works: the cost of passes does not depend on the rank.
   const CostTable table = hardware_cost_table(job_of(experiment), experiment.hardware->profile, layers,
                                               Placement::loop(experiment.strategy.pp, chunks));

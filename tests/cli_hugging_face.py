@@ -34,6 +34,9 @@ class HuggingFace(CommandLine):
         self.assertEqual((json.loads(printed.stdout), printed.stderr), (self.read("ours.json"), made))
         self.refused(["model", "import", "config.json", "--out", "ours.json"], "ours.json: --out: exists")
         self.refused(["model", "import", "ours.json"], "ours.json: is not Hugging Face's")
+        (self.folder / "small").mkdir()
+        self.write(CONFIG, "small/config.json")
+        self.refused(["simulate", self.write(changed(self.SCENARIO, model="small"))], "; ./small names the folder; ")
         # The suite's scenarios divide layers as the paper does.
         self.refused(["simulate", "llm-a800", "--set", "model=./"], "--set layers_per_chunk=even", silent=False)
 

@@ -287,7 +287,7 @@ class Run(CommandLine):
 
     def test_what_a_schedule_refuses_can_be_left_out(self):
         done = self.succeed("run", self.write(RUN | {"microbatches": 3, "run": RUN["run"] | {"skip_refused": True}}), "--backend", "cpu")
-        self.assertIn("1 combinations are beyond their schedule's range", done.stdout)
+        self.assertIn("1 combinations are beyond their schedule's range (stp list schedules)", done.stdout)
         self.assertIn("parity: 1 of 1", done.stdout)
         # A name that no schedule has is no matter of its range.
         misspelled = self.write(changed(RUN, schedules=["1f1b", "1f1c"], run={**RUN["run"], "skip_refused": True}))

@@ -6,7 +6,7 @@
 import json
 import re
 
-from command_line import changed, CommandLine, main, UNIT
+from command_line import changed, CommandLine, HARDWARE, main, UNIT
 
 
 class Search(CommandLine):
@@ -44,10 +44,16 @@ class Search(CommandLine):
                                                                "--set", "layers_per_chunk=[1, 1]", "--set", "costs.unit.all_reduce=0"))
         self.assertIn("time limit", self.search("--out", str(self.folder / "b.json"), "--time-limit", "0.1", moves="100000000"))
 
+    def test_tries_schedules_that_a_list_of_layers_does_not_fit(self):
+        scenario = self.write(changed(HARDWARE, schedules=["1f1b", "zb-v"], layers_per_chunk=[27, 1, 1, 1]))
+        self.assertIn("1f1b", self.succeed("search", scenario, "--moves", 10, "--out", str(self.folder / "a.json")).stdout)
+
     def test_refusals(self):
         file = str(self.write(self.SCENARIO))
         for arguments, words in ((["--memory-limit", "few"], ("--memory-limit", "few", "number")),
                                  (["--memory-limit", "1"], ("--memory-limit", "1 activations", "allow more")),
+                                 (["--memory-limit", "schedule:none"], ('stp: --memory-limit: there is no schedule "none"',)),
+                                 (["--set", 'schedules=["stp", "zb-v"]', "layers_per_chunk=[1, 1, 1]"], (": layers_per_chunk: ", "stp")),
                                  (["--configuration", "2"], ("--configuration", "2 is not there")),
                                  (["--set", "merge_backward=true"], ("merge_backward", "remove it")),
                                  (["--set", 'schedules=["dualpipe"]', "microbatches=4"], ("schedules: dualpipe has two pipelines", "name another"))):

@@ -70,8 +70,10 @@ std::string find_data_file(const std::string& word, const std::string& folder, c
   const fs::path root = data_path(folder);
   if (word.find('/') == std::string::npos && fs::exists(root / (word + ".json"), ignored))
     return (root / (word + ".json")).string();
+  const bool is_checkpoint = folder == "models" && fs::exists(path_in(from, word + "/config.json"), ignored);
   throw InputError(from, field, "there is no \"" + word + "\" in " + root.string(),
-                   did_you_mean(word, names) + "give a path ending in .json, or a name such as " +
+                   (is_checkpoint ? "./" + word + " names the folder; " : "") + did_you_mean(word, names) +
+                       "give a path ending in .json, or a name such as " +
                        joined(nearest_few(word, names, 5)) + " (stp list " + folder + " shows all)");
 }
 
