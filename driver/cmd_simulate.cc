@@ -40,26 +40,18 @@ std::vector<std::string> cells_of(const Result& result, const Experiment& experi
   const auto share = [&](double seconds) {
     return share_text(step > 0 ? std::optional(seconds / step) : std::nullopt);
   };
-  return {result.schedule,
-          c.model.empty() ? "unit costs" : c.model,
-          c.seq > 0 ? std::to_string(c.seq) : "–",
-          std::to_string(c.strategy.tp),
-          std::to_string(c.strategy.pp),
-          std::to_string(c.strategy.cp),
-          std::to_string(c.strategy.dp),
-          std::to_string(c.microbatches),
-          fixed(step, 4),
-          fixed(result.throughput(), 3),
-          fixed(result.tokens_per_s_per_gpu(), 0),
-          share_text(result.mfu),
-          share(busiest.pp_bubble_s),
-          share(busiest.tp_bubble_s),
-          share_text(result.gap()),
-          std::to_string(result.peak_activation_chunks()),
-          fixed(result.peak_memory_gb(), 1),
-          fixed(result.peak_total_gb(), 1),
-          experiment.hardware ? fixed(experiment.hardware->profile.memory_bytes / 1e9, 0) : "–",
-          result.fits ? to_string(*result.fits) : "–"};
+  std::vector<std::string> cells = axis_cells(c.strategy);
+  cells.insert(cells.begin(), {result.schedule, c.model.empty() ? "unit costs" : c.model,
+                               c.seq > 0 ? std::to_string(c.seq) : "–"});
+  cells.insert(
+      cells.end(),
+      {std::to_string(c.microbatches), fixed(step, 4), fixed(result.throughput(), 3),
+       fixed(result.tokens_per_s_per_gpu(), 0), share_text(result.mfu), share(busiest.pp_bubble_s),
+       share(busiest.tp_bubble_s), share_text(result.gap()), std::to_string(result.peak_activation_chunks()),
+       fixed(result.peak_memory_gb(), 1), fixed(result.peak_total_gb(), 1),
+       experiment.hardware ? fixed(experiment.hardware->profile.memory_bytes / 1e9, 0) : "–",
+       result.fits ? to_string(*result.fits) : "–"});
+  return cells;
 }
 
 // The largest offload ratio without cost, for the user's next question.
@@ -126,7 +118,7 @@ class SimulatedRows {
  private:
   nlohmann::json record_ = nlohmann::json::array(), csv_ = nlohmann::json::array();
   std::vector<std::vector<std::string>> lines_;
-  OptionColumns options_{{"model", "seq", "tp", "pp", "cp", "dp", "microbatches"}};
+  OptionColumns options_{{"model", "seq", "microbatches"}};
   void note_recompute(const SimulatedRun& run, const Experiment& experiment);
   void keep(const Result& result, const Experiment& experiment, const ScheduleChoice& choice);
   [[nodiscard]] std::string of_memory(const std::string& file) const;
@@ -189,27 +181,13 @@ std::string SimulatedRows::note() const {
 
 std::string SimulatedRows::text(const std::string& file) const {
   const std::string unit = of_models_ == lines_.size() ? "s" : of_models_ == 0 ? "unit" : "s or unit";
-  std::vector<std::string> head{"schedule",
-                                "model",
-                                "seq",
-                                "tp",
-                                "pp",
-                                "cp",
-                                "dp",
-                                "m",
-                                "step, " + unit,
-                                "samples/" + unit,
-                                "tokens/s/GPU",
-                                "MFU",
-                                "PP bubble",
-                                "TP bubble",
-                                "gap",
-                                "peak chunks",
-                                "activations, GB",
-                                "all, GB",
-                                "GPU, GB",
-                                "fits"};
-  Table table = options_.table(std::move(head), lines_, 8);
+  std::vector<std::string> head = axis_heads();
+  head.insert(head.begin(), {"schedule", "model", "seq"});
+  const size_t options_at = head.size() + 1;
+  head.insert(head.end(),
+              {"m", "step, " + unit, "samples/" + unit, "tokens/s/GPU", "MFU", "PP bubble", "TP bubble",
+               "gap", "peak chunks", "activations, GB", "all, GB", "GPU, GB", "fits"});
+  Table table = options_.table(std::move(head), lines_, options_at);
   table.omit_empty_columns();
   table.highlight("fits", "no");
   return table.text() + gap_note(widest_gap_) + of_memory(file) +

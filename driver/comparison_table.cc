@@ -189,8 +189,9 @@ std::string pairs_table(const json& rows, const json& line) {
 
 // schedule_name() shows the name, braid, merged backwards and contention.
 OptionColumns columns_of_comparison() {
-  return OptionColumns({"name", "model", "seq", "microbatch_size", "tp", "pp", "microbatches", "braid",
-                        "merge_backward", "contention"});
+  return OptionColumns(
+      {"name", "model", "seq", "microbatch_size", "microbatches", "braid", "merge_backward", "contention"},
+      {"tp", "pp"});
 }
 
 std::string gap_note(std::optional<double> widest) {

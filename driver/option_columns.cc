@@ -19,6 +19,18 @@ std::string text_of(const json& value) {
 
 }  // namespace
 
+std::vector<std::string> axis_heads() {
+  std::vector<std::string> heads;
+  for (const Axis& axis : kAxes) heads.emplace_back(axis.name);
+  return heads;
+}
+
+std::vector<std::string> axis_cells(const Strategy& strategy) {
+  std::vector<std::string> cells;
+  for (const Axis& axis : kAxes) cells.push_back(std::to_string(strategy.*axis.ranks));
+  return cells;
+}
+
 void OptionColumns::add(const Experiment& experiment, const ScheduleChoice& choice) {
   json configuration = to_json(experiment);
   configuration.erase("schedules");

@@ -11,11 +11,18 @@
 
 namespace stp {
 
+/// The columns of a table with the ranks of each axis (kAxes).
+std::vector<std::string> axis_heads();
+std::vector<std::string> axis_cells(const Strategy& strategy);
+
 /// Collects the options of a table's rows: all fields of their configurations as run.
 class OptionColumns {
  public:
-  /// `shown`: fields for which the table has columns of its own.
-  explicit OptionColumns(std::set<std::string> shown) : shown_(std::move(shown)) {}
+  /// `shown` and `axes`: fields for which the table has columns of its own.
+  explicit OptionColumns(std::set<std::string> shown, const std::vector<std::string>& axes = axis_heads())
+      : shown_(std::move(shown)) {
+    shown_.insert(axes.begin(), axes.end());
+  }
 
   /// A row: a schedule of a configuration.
   void add(const Experiment& experiment, const ScheduleChoice& choice);

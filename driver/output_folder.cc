@@ -236,16 +236,25 @@ std::string file_word(const json& row) {
   return word;
 }
 
+std::string ranks_text(const json& row) {
+  std::string words;
+  for (const Axis& axis : kAxes) {
+    const json& ranks = row.at(axis.name);
+    if (ranks == 1 && axis.ranks != &Strategy::tp && axis.ranks != &Strategy::pp) continue;
+    words += axis.name + (" " + plain(ranks));
+    if (axis.ranks == &Strategy::cp && row.contains("cp_method"))
+      words += " by " + plain(row.at("cp_method"));
+    words += ", ";
+  }
+  return words + "m " + plain(row.at("microbatches"));
+}
+
 std::string heading(const json& row) {
   std::string words = plain(row.at("schedule"));
   if (row.at("model").is_string())
     words +=
         ", " + plain(row.at("model")) + " on " + plain(row.at("cluster")) + ", seq " + plain(row.at("seq"));
-  words += ", tp " + plain(row.at("tp")) + ", pp " + plain(row.at("pp"));
-  if (row.at("cp") > 1) words += ", cp " + plain(row.at("cp"));
-  if (row.contains("cp_method")) words += " by " + plain(row.at("cp_method"));
-  if (row.at("dp") > 1) words += ", dp " + plain(row.at("dp"));
-  return words + ", m " + plain(row.at("microbatches"));
+  return words + ", " + ranks_text(row);
 }
 
 void write_trace(const fs::path& path, const SimulatedRun& run, int ends) {

@@ -5,21 +5,22 @@
 namespace stp {
 namespace {
 
-constexpr int kMostContextParallel = 1024;
-
 void read_parallel(JsonInput& input, Strategy& strategy) {
   JsonInput parallel = input.object("parallel");
-  strategy.pp = parallel.integer("pp", 1, kMaxRanks);
-  strategy.tp = parallel.integer_or("tp", 1, 1, 1 << 16);
-  strategy.cp = parallel.integer_or("cp", 1, 1, kMostContextParallel);
-  strategy.dp = parallel.integer_or("dp", 1, 1, 1 << 16);
+  int64_t ranks = 1;
+  for (const auto& [name, value, largest] : kAxes) {
+    const bool required = value == &Strategy::pp;
+    strategy.*value =
+        required ? parallel.integer(name, 1, largest) : parallel.integer_or(name, 1, 1, largest);
+    ranks *= strategy.*value;
+  }
   strategy.cp_method = choose(parallel, "cp_method", CpMethod::ring, kCpMethods);
   if (strategy.cp == 1 && parallel.has("cp_method"))
     throw parallel.error("cp_method", "is given, but parallel.cp is 1, and no ranks share a sequence",
                          "leave it out, or set parallel.cp");
   const bool run = input.has("run");
   const int64_t most = run ? 256 : 1 << 20;  // each rank of a run has several threads
-  if (int64_t{strategy.pp} * strategy.tp * strategy.cp * strategy.dp > most)
+  if (ranks > most)
     throw input.error("parallel",
                       "asks for more ranks than the " + std::to_string(most) + " that " +
                           (run ? "run here" : "can be simulated"),

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "output_folder.h"
 #include "table.h"
 
 namespace stp {
@@ -15,9 +16,10 @@ using nlohmann::json;
 std::string scientific(double value) { return shown("%.1e", value); }
 
 std::vector<std::string> columns(const DeviceOptions& devices, bool predicted) {
-  std::vector<std::string> names{"schedule",  "model", "type",    "tp",        "pp",           "cp",
-                                 "dp",        "m",     "step, s", "samples/s", "PP bubble",    "TP bubble",
-                                 "saved, MB", "BLAS",  "GFLOP/s", "loss",      "parity: loss", "gradient"};
+  std::vector<std::string> names = axis_heads();
+  names.insert(names.begin(), {"schedule", "model", "type"});
+  names.insert(names.end(), {"m", "step, s", "samples/s", "PP bubble", "TP bubble", "saved, MB", "BLAS",
+                             "GFLOP/s", "loss", "parity: loss", "gradient"});
   if (predicted) names.insert(names.end(), {"predicted, s", "error"});
   if (devices.time_kernels) names.insert(names.end(), {"kernels, s", "step / kernels"});
   if (devices.replay) names.insert(names.end(), {"late, ms", "latest call, ms"});
@@ -28,24 +30,18 @@ std::vector<std::string> cells_of(const Result& result, double step_s) {
   const Measured& measured = *result.measured;
   const Configuration& c = result.configuration;
   const RankResult& busiest = result.busiest_rank();
-  return {result.schedule,
-          c.model,
-          measured.type,
-          std::to_string(c.strategy.tp),
-          std::to_string(c.strategy.pp),
-          std::to_string(c.strategy.cp),
-          std::to_string(c.strategy.dp),
-          std::to_string(c.microbatches),
-          fixed(result.step_time_s(), 4),
-          fixed(result.throughput(), 2),
-          share_text(busiest.pp_bubble_s / step_s),
-          share_text(busiest.tp_bubble_s / step_s),
-          result.peak_memory_gb() ? fixed(1000 * *result.peak_memory_gb(), 2) : "–",
-          share_text(measured.blas ? std::optional(measured.blas->share) : std::nullopt, 0),
-          measured.blas ? fixed(measured.blas->gflop_per_s, 1) : "–",
-          measured.losses.empty() ? "–" : fixed(measured.losses.back(), 4),
-          measured.parity ? scientific(measured.parity->loss) : "–",
-          measured.parity ? scientific(measured.parity->gradient) : "–"};
+  std::vector<std::string> cells = axis_cells(c.strategy);
+  cells.insert(cells.begin(), {result.schedule, c.model, measured.type});
+  cells.insert(cells.end(),
+               {std::to_string(c.microbatches), fixed(result.step_time_s(), 4), fixed(result.throughput(), 2),
+                share_text(busiest.pp_bubble_s / step_s), share_text(busiest.tp_bubble_s / step_s),
+                result.peak_memory_gb() ? fixed(1000 * *result.peak_memory_gb(), 2) : "–",
+                share_text(measured.blas ? std::optional(measured.blas->share) : std::nullopt, 0),
+                measured.blas ? fixed(measured.blas->gflop_per_s, 1) : "–",
+                measured.losses.empty() ? "–" : fixed(measured.losses.back(), 4),
+                measured.parity ? scientific(measured.parity->loss) : "–",
+                measured.parity ? scientific(measured.parity->gradient) : "–"});
+  return cells;
 }
 
 // Delays of emulated calls: the mean per step, and the maximum with its kind of group.
@@ -65,11 +61,8 @@ std::vector<std::string> lateness_cells(const Replayed& replayed, size_t steps) 
 std::string difference_from_one_rank(const Result& result) {
   const Parity& parity = *result.measured->parity;
   if (parity_holds(parity, result.measured->type)) return "";
-  const Configuration& c = result.configuration;
-  return result.schedule + ", tp " + std::to_string(c.strategy.tp) + ", pp " + std::to_string(c.strategy.pp) +
-         (c.strategy.cp > 1 ? ", cp " + c.cp_text() : "") + ", dp " + std::to_string(c.strategy.dp) + ", m " +
-         std::to_string(c.microbatches) + ", " + result.measured->type + ": loss " + scientific(parity.loss) +
-         ", gradient " + scientific(parity.gradient) +
+  return result.schedule + ", " + ranks_text(to_json(result)) + ", " + result.measured->type + ": loss " +
+         scientific(parity.loss) + ", gradient " + scientific(parity.gradient) +
          (parity.one_rank_gradient ? ", of one rank " + scientific(*parity.one_rank_gradient) : "");
 }
 
@@ -140,7 +133,7 @@ void RunReport::add(const json& line, const Experiment& experiment, const Schedu
 }
 
 std::string RunReport::text() const {
-  std::string text = options_.table(head_, lines_, 8).text();
+  std::string text = options_.table(head_, lines_, std::ranges::find(head_, "m") - head_.begin() + 1).text();
   if (one_device_ && !replayed_)
     text += "All ranks took turns on one device: the times do not hold for ranks with a device each\n";
   if (replayed_)

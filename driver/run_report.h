@@ -35,7 +35,7 @@ class RunReport {
   std::optional<std::string> predicted_by_;
   bool one_device_, replayed_;
   std::vector<std::string> head_;
-  OptionColumns options_{{"model", "type", "tp", "pp", "cp", "dp", "microbatches"}};
+  OptionColumns options_{{"model", "type", "microbatches"}};
   std::vector<std::vector<std::string>> lines_;
   std::array<std::vector<double>, 2>
       errors_;         // of predicted steps: ranks with processors of their own, others

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field
 from itertools import groupby
 
+AXES = ("tp", "pp", "cp", "dp")  # numbers of ranks: kAxes of lib/stp/model/strategy.h
 MINUS, NONE = "\N{MINUS SIGN}", "–"
 NUMERIC = re.compile(r"[+−]?[\d.]+(e[+-]?\d+)?( %)?\*?|–")
 
@@ -122,7 +123,7 @@ def configuration_parts(fields):
     """The parts of a configuration: model and lengths, and all others."""
     left = dict(fields)
     model, seq, size, microbatches = (left.pop(key, None) for key in ("model", "seq", "microbatch_size", "microbatches"))
-    grid = {key: left.pop(key, None) for key in ("tp", "pp", "cp", "dp")}
+    grid = {key: left.pop(key, None) for key in AXES}
     what = [] if model is None else [word(model)]
     if seq is not None:
         what.append(f"s {seq}" + ("" if size is None else f" × {size}"))

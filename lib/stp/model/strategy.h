@@ -162,8 +162,11 @@ struct Strategy {
 struct Axis {
   const char* name;
   int Strategy::*ranks;
+  int most;
 };
-inline constexpr Axis kAxes[] = {
-    {"tp", &Strategy::tp}, {"pp", &Strategy::pp}, {"cp", &Strategy::cp}, {"dp", &Strategy::dp}};
+inline constexpr Axis kAxes[] = {{"tp", &Strategy::tp, 1 << 16},
+                                 {"pp", &Strategy::pp, 4096},
+                                 {"cp", &Strategy::cp, 1024},
+                                 {"dp", &Strategy::dp, 1 << 16}};
 
 }  // namespace stp

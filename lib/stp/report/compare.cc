@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "stp/model/strategy.h"
+
 namespace stp {
 namespace {
 
@@ -69,39 +71,25 @@ std::optional<double> figure(const json& holder, const std::string& key) {
 
 // The fields that distinguish rows, besides the schedule and its consequences, and besides m for figures that
 // do not depend on m.
-constexpr std::array kConfigurationFields{"name",
-                                          "model",
-                                          "cluster",
-                                          "cluster_values",
-                                          "seq",
-                                          "vision_tokens",
-                                          "microbatch_size",
-                                          "tp",
-                                          "pp",
-                                          "cp",
-                                          "cp_method",
-                                          "dp",
-                                          "zero",
-                                          "post_validation",
-                                          "release",
-                                          "backward",
-                                          "braid",
-                                          "merge_backward",
-                                          "freed_at",
-                                          "contention",
-                                          "gradients",
-                                          "recompute",
-                                          "sequence_parallel",
-                                          "tp_overlap",
-                                          "offload_ratio",
-                                          "offload_chunks",
-                                          "offload_share",
-                                          "offload_round_trip",
-                                          "unit_costs"};
+std::vector<std::string> configuration_fields() {
+  std::vector<std::string> fields{"name", "model",         "cluster",        "cluster_values",
+                                  "seq",  "vision_tokens", "microbatch_size"};
+  for (const Axis& axis : kAxes) {
+    fields.emplace_back(axis.name);
+    if (axis.ranks == &Strategy::cp) fields.emplace_back("cp_method");
+  }
+  for (const char* field :
+       {"zero", "post_validation", "release", "backward", "braid", "merge_backward", "freed_at", "contention",
+        "gradients", "recompute", "sequence_parallel", "tp_overlap", "offload_ratio", "offload_chunks",
+        "offload_share", "offload_round_trip", "unit_costs"})
+    fields.emplace_back(field);
+  return fields;
+}
 
 std::string configuration_key(const json& row, bool with_microbatches) {
+  static const std::vector<std::string> kFields = configuration_fields();
   std::string key;
-  for (const char* field : kConfigurationFields)
+  for (const std::string& field : kFields)
     if (row.contains(field)) key += json_text(row.at(field)) + "|";
   return with_microbatches ? key + json_text(row.at("microbatches")) : key;
 }

@@ -30,10 +30,6 @@ struct Configuration {
   SharedJson options;     // further fields of the row, as the scenario has them; null: none
   SharedJson unit_costs;  // the table that the costs came from; null for a model on a cluster
 
-  /// "2", or "2 all-to-all": for tables.
-  [[nodiscard]] std::string cp_text() const {
-    return std::to_string(strategy.cp) + (strategy.exchanges_heads() ? " all-to-all" : "");
-  }
   [[nodiscard]] double samples() const { return double{1} * microbatches * microbatch_size * strategy.dp; }
 };
 

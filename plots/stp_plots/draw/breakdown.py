@@ -22,7 +22,7 @@ def representatives(experiment):
         data = configuration["data"].iloc[0]
         largest = configuration["microbatches"].max()
         same = configuration if math.isnan(largest) else configuration[configuration["microbatches"] == largest]
-        chosen.setdefault(tuple(plain(data.get(field)) for field in ("model", "cluster", "tp", "pp", "cp", "dp")), same)
+        chosen.setdefault(tuple(plain(data.get(field)) for field in ("model", "cluster", *words.AXES)), same)
     return list(chosen.values())
 
 

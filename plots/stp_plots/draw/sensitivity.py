@@ -17,7 +17,7 @@ from stp_plots.read.records import plain
 from stp_plots.words import dictionary, items, number
 
 KEPT = ROOT / "results/reference/sensitivity"
-KEY = ("model", "cluster", "seq", "microbatch_size", "tp", "pp", "cp", "dp", "microbatches", "schedule")
+KEY = ("model", "cluster", "seq", "microbatch_size", *words.AXES, "microbatches", "schedule")
 SAME = 1e-6  # relative; beyond it the analysis is of another model
 COLOURS = {"smaller": "#E69F00", "larger": "#0072B2"}
 MOST = 12  # values that are drawn

@@ -6,9 +6,10 @@ import json
 from stp_plots.files import InputError
 from stp_plots.judge.statistics import Sample, judge, relative
 from stp_plots.read.results import EVIDENCE, FIGURES
+from stp_plots.words import AXES
 
 # Fields that identify a row in every record; and further fields that may distinguish rows of one file.
-BASE = ["model", "seq", "microbatch_size", "tp", "pp", "cp", "dp", "microbatches"]
+BASE = ["model", "seq", "microbatch_size", *AXES, "microbatches"]
 FURTHER = ["cluster", "contention", "braid", "release", "backward", "recompute", "sequence_parallel", "tp_overlap", "cp_method", "zero", "offload_ratio", "offload_chunks",
             "cluster_values", "gradients", "freed_at", "type", "backend", "unit_costs", "layers_per_chunk", "layer_costs", "microbatch_costs"]
 

@@ -8,7 +8,7 @@ from stp_plots.words import items, number
 # More of a step's time per sample and slot than at a smaller microbatch, or at a larger one, contradicts these: larger
 # microbatches make larger GEMMs, and fewer launches and messages.
 OVER_SMALLER, OVER_LARGER = 0.05, 0.2
-GRID = ("model", "cluster", "seq", "tp", "pp", "cp", "dp", "recompute", "sequence_parallel")
+GRID = ("model", "cluster", "seq", *words.AXES, "recompute", "sequence_parallel")
 
 
 def contradicting(rows):

@@ -1,6 +1,8 @@
 """How often the configuration that is fastest here was the fastest measured, among rows of one model on as many GPUs."""
 
-from stp_plots.words import number
+import math
+
+from stp_plots.words import AXES, number
 
 MEASURED = ("llm-a800", "mllm-a800", "cp-dp", "llm-h20", "long-context", "korthikanti", "vtrain", "twist")  # no row twice
 NEAR = 0.03  # of the measured best
@@ -13,10 +15,11 @@ DESCRIPTION = (
 def _groups(experiment):
     groups = {}
     for row in experiment.figure("throughput").dropna(subset=["ours", "published"]).itertuples():
-        tp, pp, cp, dp, size = (number(row.data.get(key)) if row.data.get(key) else 1 for key in ("tp", "pp", "cp", "dp", "microbatch_size"))
-        key = (row.data["model"], row.data["seq"], tp * pp * cp * dp, row.data["microbatches"] * size * dp)
+        ranks = {key: number(row.data.get(key)) if row.data.get(key) else 1 for key in (*AXES, "microbatch_size")}
+        size, dp = ranks.pop("microbatch_size"), ranks["dp"]
+        key = (row.data["model"], row.data["seq"], math.prod(ranks.values()), row.data["microbatches"] * size * dp)
         groups.setdefault(key, []).append({"ours": row.ours, "published": row.published, "calibrated": row.calibrated,
-                                           "null": (dp * cp, -tp), "refused": row.data.get("fits") == "no"})  # fmt: skip
+                                           "null": (dp * ranks["cp"], -ranks["tp"]), "refused": row.data.get("fits") == "no"})  # fmt: skip
     return [rows for rows in groups.values() if len(rows) > 1 and not any(row["calibrated"] for row in rows)]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from stp_plots.files import ReportError, read_json
-from stp_plots.words import dictionary, items, number, text
+from stp_plots.words import AXES, dictionary, items, number, text
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ QUANTITIES = {
 GAIN = Quantity("", "gain", "%", 1.5, "gain_error_points_mean")
 
 # Fields of a row's configuration, besides the number of microbatches.
-CONFIGURATION = ("model", "cluster", "seq", "microbatch_size", "tp", "pp", "cp", "dp", "unit_costs")
+CONFIGURATION = ("model", "cluster", "seq", "microbatch_size", *AXES, "unit_costs")
 # Fields of a row that never distinguish configurations.
 NO_CONFIGURATION = {
     *CONFIGURATION, "schedule", "microbatches", "gain", "gpus", "layers_per_chunk", "placement", "ranks", "published", "difference",
