@@ -13,9 +13,9 @@ import signal
 import sys
 from pathlib import Path
 
+from stp_plots import packages  # noqa: F401, I001 - before what needs them
 from stp_plots.files import InputError, parse_json, printable, read_text, without_non_finite, write_new
 
-PACKAGES = ("numpy", "scipy", "matplotlib")
 LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -103,13 +103,6 @@ def main(arguments=None):
         compare(options)
     except InputError as error:
         print(f"stp: {error}", file=sys.stderr)
-        return 2
-    except ModuleNotFoundError as error:
-        name = error.name.split(".")[0]
-        if name not in PACKAGES:
-            raise
-        print(f"stp: {sys.executable}: has no package {name}; install python3-{name}, or set STP_PYTHON to a Python 3 that "
-              "has it. Only stp compare and plots need it", file=sys.stderr)
         return 2
     except OSError as error:
         print(f"stp: {error}", file=sys.stderr)

@@ -10,18 +10,16 @@ rates and times start at zero. Exits with 1 and one line on stderr if there is n
 import sys
 import textwrap
 
-try:
-    import pandas as pd
-    from matplotlib.patches import Patch
-    from matplotlib.ticker import EngFormatter, NullFormatter
-    from stp_plots.draw import one_plot, style
-    from stp_plots.files import InputError, ReportError
-    from stp_plots.judge import compare_benchmarks, overlapped
-    from stp_plots.judge.statistics import Rule
-    from stp_plots.page.screen import beside_text
-    from stp_plots.read import benchmarks
-except ImportError as error:
-    sys.exit(f"microbench.py: numpy, scipy, pandas and matplotlib are needed: {error}")
+from stp_plots import packages  # noqa: F401, I001 - before what needs them
+import pandas as pd
+from matplotlib.patches import Patch
+from matplotlib.ticker import EngFormatter, NullFormatter
+from stp_plots.draw import one_plot, style
+from stp_plots.files import InputError, ReportError
+from stp_plots.judge import compare_benchmarks, overlapped
+from stp_plots.judge.statistics import Rule
+from stp_plots.page.screen import beside_text
+from stp_plots.read import benchmarks
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#332288"]
 

@@ -16,14 +16,12 @@ import signal
 import sys
 from pathlib import Path
 
-try:
-    from stp_plots.draw import accuracy, breakdown, closed_forms, figures, headline, overlap, panels, sensitivity, splits, style, timelines, times
-    from stp_plots.files import ReportError, progress, write_whole
-    from stp_plots.judge import claims, host_links
-    from stp_plots.page import html, pages, tables
-    from stp_plots.read import records
-except ImportError as error:
-    sys.exit(f"report.py: numpy, pandas, matplotlib and jinja2 are needed: {error}")
+from stp_plots import packages  # noqa: F401, I001 - before what needs them
+from stp_plots.draw import accuracy, breakdown, closed_forms, figures, headline, overlap, panels, sensitivity, splits, style, timelines, times
+from stp_plots.files import ReportError, progress, write_whole
+from stp_plots.judge import claims, host_links
+from stp_plots.page import html, pages, tables
+from stp_plots.read import records
 
 
 def makers(experiment):

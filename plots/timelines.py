@@ -11,11 +11,9 @@ import signal
 import sys
 from pathlib import Path
 
-try:
-    from stp_plots.draw import style, timelines
-    from stp_plots.files import ReportError, progress, write_whole
-except ImportError as error:
-    sys.exit(f"timelines.py: numpy, pandas and matplotlib are needed: {error}")
+from stp_plots import packages  # noqa: F401, I001 - before what needs them
+from stp_plots.draw import style, timelines
+from stp_plots.files import ReportError, progress, write_whole
 
 
 def main(arguments=None):

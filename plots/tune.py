@@ -8,13 +8,11 @@ Exits with 1 and one line on stderr if the file holds no points, or the plot can
 
 import sys
 
-try:
-    from scipy.optimize import linear_sum_assignment
-    from scipy.spatial.distance import cdist
-    from stp_plots.draw import one_plot, style
-    from stp_plots.files import ReportError
-except ImportError as error:
-    sys.exit(f"tune.py: numpy, scipy, pandas and matplotlib are needed: {error}")
+from stp_plots import packages  # noqa: F401, I001 - before what needs them
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
+from stp_plots.draw import one_plot, style
+from stp_plots.files import ReportError
 
 MOST_NAMES = 8
 

@@ -8,9 +8,9 @@ import statistics
 
 import packages  # noqa: F401, I001 - before what needs them
 import numpy as np
+from stp_plots.read import benchmarks
 
 MICRO, GIGA, MEBI = 1e-6, 1e9, 1 << 20
-SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 ERROR_RATE = 0.05  # of an interval that goes from the least to the largest value
 ANY_GROUP = 256  # ranks of a group on one machine, where memory is what connects them
 
@@ -38,20 +38,19 @@ class Rows:
         if self.context.get("evidence") == "replayed":
             raise Unfit(f"its collectives were emulated, over the links of {self.context.get('peers')}; measure without --peers")
         below = float(self.context.get("steady_below", "inf"))
-        samples = {}
-        for row in content.get("benchmarks", []):
-            if row.get("run_type") == "iteration" and not row.get("error_occurred"):
-                samples.setdefault(row["run_name"], []).append(row)
         self.rows = []
-        for name, all_of_it in samples.items():
-            calm = [row for row in all_of_it if row.get("probe_slowdown", 1) <= below]
-            steady = calm or all_of_it
-            row = dict(steady[len(steady) // 2])
-            row["seconds"] = statistics.median(one["real_time"] * SECONDS[one["time_unit"]] for one in steady)
+        for name, one in benchmarks.read(content, "").rows.items():
+            if not one.seconds:
+                continue
+            slowdowns = one.counters.get("probe_slowdown", [1] * len(one.seconds))
+            calm = [i for i, slowdown in enumerate(slowdowns) if slowdown <= below]
+            steady = calm or range(len(one.seconds))
+            row = {key: values[steady[len(steady) // 2]] for key, values in one.counters.items()}
+            row["seconds"] = statistics.median(one.seconds[i] for i in steady)
             row["steady"] = bool(calm)
             for key in ("compute_rate", "communication_rate"):
                 if key in row:
-                    row[key] = statistics.median(one[key] for one in steady)
+                    row[key] = statistics.median(one.counters[key][i] for i in steady)
             row["parts"] = name.split("/")
             self.rows.append(row)
 

@@ -148,8 +148,8 @@ class Compare(CommandLine):
         bare = self.write('#!/bin/sh\nexec /usr/bin/python3 -S "$@"\n', "bare-python")  # without the packages that are installed
         bare.chmod(0o755)
         for arguments in (files, ["--profiles", "a800", "h20", "--scenarios", "llm-h20", "--schedules", "stp"]):
-            self.refused(["compare", *arguments], "stp: ", "has no package numpy; install python3-numpy", "Only stp compare and plots need it",
-                         variables={"STP_PYTHON": str(bare)})
+            self.refused(["compare", *arguments], "compare.py: Python lacks numpy", "; install python3-numpy",
+                         variables={"STP_PYTHON": str(bare), "STP_PYTHON_TRIED": "/usr/bin/python3"})
         self.refused(["compare", *files], "stp: /nowhere: Python 3: cannot be started; set STP_PYTHON", "python3-scipy",
                      variables={"STP_PYTHON": "/nowhere"})
 

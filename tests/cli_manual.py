@@ -117,7 +117,7 @@ class Scripts(unittest.TestCase):
             done = subprocess.run([sys.executable, "-S", script, "--help"], env=alone, capture_output=True, text=True, check=False)
             self.assertNotIn("Traceback", done.stderr, script)
             if done.returncode != 0:
-                self.assertRegex(done.stderr, r"^\S+: .*(install python3-|are needed).*\n$", script)
+                self.assertRegex(done.stderr, r"^\S+: .*install python3-.*\n$", script)
         found = os.environ | {"STP_PYTHON": sys.executable}
         done = subprocess.run([sys.executable, "-S", ROOT / "scripts/pages", "--help"], env=found, capture_output=True, text=True, check=False)
         self.assertEqual((done.returncode, "usage: " in done.stdout), (0, True), done.stderr)

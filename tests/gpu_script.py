@@ -362,7 +362,7 @@ class Speed(CommandLine):
 
     def test_what_is_no_measurement_of_a_gpu(self):
         rows = [repetition("memory/copy/bytes:1000", 1e-3, bytes=2000)]
-        for done, word in ((self.run_it(rows, backend="cpu"), "was not measured on a GPU"), (self.run_it([]), "no repetition"),
+        for done, word in ((self.run_it(rows, backend="cpu"), "was not measured on a GPU"), (self.run_it([]), "benchmarks: is empty"),
                            (self.run_it(rows), "nothing that can be compared")):
             self.assertEqual(done.returncode, 2)
             self.assertIn(word, done.stderr)

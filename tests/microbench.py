@@ -19,9 +19,9 @@ from command_line import CommandLine, PROFILES, read_json, ROOT
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import machine_profile  # noqa: E402
+from stp_plots.read.benchmarks import SECONDS  # noqa: E402
 
 MICROBENCH, STP = (str(pathlib.Path(sys.argv.pop(1)).resolve()) for _ in range(2))
-SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 # Fields of a row and of the context that Google Benchmark's own tools read.
 ROW_FIELDS = {"name", "run_name", "run_type", "repetitions", "threads", "iterations", "real_time", "cpu_time", "time_unit"}
 CONTEXT_FIELDS = {"date", "host_name", "executable", "num_cpus", "mhz_per_cpu", "caches", "load_avg", "library_build_type"}
