@@ -44,9 +44,12 @@ class Search(CommandLine):
                                                                "--set", "layers_per_chunk=[1, 1]", "--set", "costs.unit.all_reduce=0"))
         self.assertIn("time limit", self.search("--out", str(self.folder / "b.json"), "--time-limit", "0.1", moves="100000000"))
 
-    def test_tries_schedules_that_a_list_of_layers_does_not_fit(self):
+    def test_schedules_that_do_not_fit_a_list_of_layers_or_a_limit_are_left_out(self):
         scenario = self.write(changed(HARDWARE, schedules=["1f1b", "zb-v"], layers_per_chunk=[27, 1, 1, 1]))
         self.assertIn("1f1b", self.succeed("search", scenario, "--moves", 10, "--out", str(self.folder / "a.json")).stdout)
+        # Shared by all ranks, a head of 8 million words leaves less of its loss on each than the last rank has of it alone.
+        shared = ["--memory-limit", "schedule:vocab-2", "--set", "model.vocab_size=8000000", "layers_per_chunk=[1, 1, 1, 27]"]
+        self.refused(["search", scenario, *shared, "--out", "new.json"], "--memory-limit: no schedule", "as few as 5 activations and 32.0 GB of them")
 
     def test_refusals(self):
         file = str(self.write(self.SCENARIO))
