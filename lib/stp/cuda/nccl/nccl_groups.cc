@@ -324,8 +324,8 @@ void NcclGroups::carry_out(NcclComm& comm, const Call& call, int index) {
             });
           case CallKind::reduce_scatter:
             return make([&] {
-              return nccl().ncclReduceScatter(address(in), address(out), count(out), type, ncclSum,
-                                              comm.handle, on);
+              return nccl().ncclReduceScatter(address(in), address(out), count(out), type,
+                                              nccl_reduce(call.reduce), comm.handle, on);
             });
           case CallKind::all_to_all:
           case CallKind::transfer:

@@ -177,14 +177,16 @@ TEST(NcclGroups, CallNcclWithCountsTypesAndStreams) {
     group->all_gather(part(*tp, tensor(DType::f64, 2, 4), tensor(DType::f64, 6, 4)));
     group->reduce_scatter(part(*tp, whole, share));
     EXPECT_THAT(process.floats(*tp, share), Each(0 + 1 + 2));
+    group->give({CallKind::reduce_scatter, Reduce::maximum, part(*tp, whole, share)});
+    EXPECT_THAT(process.floats(*tp, share), Each(2));
     const Traffic& traffic = group->traffic(0);
     EXPECT_EQ(traffic.all_reduce_bytes, 5 * 3 * 2 + 5 * 4);
     EXPECT_EQ(traffic.all_gather_bytes, 2 * 4 * 8);
-    EXPECT_EQ(traffic.reduce_scatter_bytes, 9 * 2 * 4);
-    EXPECT_EQ(traffic.calls, 4);
+    EXPECT_EQ(traffic.reduce_scatter_bytes, 2 * 9 * 2 * 4);
+    EXPECT_EQ(traffic.calls, 5);
   });
   const auto calls = world.nccl.work(1);
-  ASSERT_THAT(calls, SizeIs(4));
+  ASSERT_THAT(calls, SizeIs(5));
   const auto is = [&](const FakeNccl::Call& call, const char* name, size_t count, int type) {
     EXPECT_EQ(call.name, name);
     EXPECT_EQ(call.count, count) << name;
