@@ -2,8 +2,10 @@
 // answer it takes, what it does where there is none. Their numbers are compared by tests/kernels.
 #include "stp/cuda/libraries/gemm.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <array>
@@ -13,6 +15,7 @@
 #include <tuple>
 #include <vector>
 
+#include "stp/base/file_descriptor.h"
 #include "stp/base/json_input.h"
 #include "stp/cuda/libraries/gemm_winners.h"
 #include "stp/device/bfloat16.h"
@@ -215,13 +218,24 @@ TEST_F(GemmsWithAFile, ThatIsNoneLeaveItAsItIs) {
 
 // Two that time at once: the one that is in the file counts for both.
 TEST_F(GemmsWithAFile, WhatAnotherProcessKeptFirstCounts) {
-  const GemmWinners one(file_, "this"), two(file_, "this");
+  GemmWinners one(file_, "this"), two(file_, "this");
   EXPECT_EQ(one.find("gemm"), "");
   EXPECT_EQ(two.keep("gemm", "", "b"), "b");
   EXPECT_EQ(one.keep("gemm", "", "a"), "b");
   EXPECT_EQ(one.find("gemm"), "b");
   EXPECT_EQ(one.keep("gemm", "b", "c"), "c") << "b is of no use";
   EXPECT_EQ(GemmWinners(file_, "another").find("gemm"), "");
+}
+
+TEST_F(GemmsWithAFile, InAFolderThatStaysLockedDoWithoutIt) {
+  GemmWinners winners(file_, "this");
+  const FileDescriptor other(open(folder_.c_str(), O_RDONLY | O_DIRECTORY));
+  ASSERT_EQ(flock(other.get(), LOCK_EX), 0);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(winners.keep("gemm", "", "a"), "a");
+  EXPECT_EQ(winners.find("gemm"), "");
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("that another process keeps locked"));
+  EXPECT_FALSE(std::filesystem::exists(file_));
 }
 
 class FailingGemms : public Gemms {

@@ -4,11 +4,13 @@
 #include <sys/file.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "stp/base/error.h"
@@ -21,14 +23,32 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// The file; its folder is locked against other processes until the end of the scope.
+// Locks a folder, which others do for a moment only.
+bool lock(int folder) {
+  using namespace std::chrono_literals;
+  for (const auto until = std::chrono::steady_clock::now() + 2s; flock(folder, LOCK_EX | LOCK_NB) != 0;
+       std::this_thread::sleep_for(1ms))
+    if (errno != EWOULDBLOCK || std::chrono::steady_clock::now() > until) return false;
+  return true;
+}
+
+void ignore(std::string& file, const char* why) {
+  std::fprintf(stderr, "stp: --gemm-winners: %s: %s, and is ignored; name another file\n", file.c_str(), why);
+  file.clear();
+}
+
+// The file; its folder is locked against other processes until the end of the scope. If that is impossible,
+// `file` is cleared, and there is none.
 class Held {
  public:
-  explicit Held(const std::string& file)
+  explicit Held(std::string& file)
       : file_(file),
         folder_(fs::absolute(file).parent_path()),
         lock_(open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    if (!lock_ || flock(lock_.get(), LOCK_EX) != 0)
+    if (lock_ && lock(lock_.get())) return;
+    if (lock_ && errno == EWOULDBLOCK)
+      ignore(file_, "is in a folder that another process keeps locked");
+    else
       throw InputError("", "--gemm-winners",
                        folder_.string() +
                            " cannot be opened: " + std::error_code(errno, std::generic_category()).message(),
@@ -59,7 +79,8 @@ class Held {
   }
 
  private:
-  const fs::path file_, folder_;
+  std::string& file_;
+  const fs::path folder_;
   const FileDescriptor lock_;
 };
 
@@ -71,23 +92,19 @@ std::string find_in(const json& all, const std::string& machine, const std::stri
 
 GemmWinners::GemmWinners(std::string file, std::string machine)
     : file_(std::move(file)), machine_(std::move(machine)) {
-  if (!Held(file_).read().is_discarded()) return;
-  std::fprintf(stderr,
-               "stp: --gemm-winners: %s: is no list of GEMMs' kernels, and is ignored; name another file\n",
-               file_.c_str());
-  file_.clear();
+  if (Held(file_).read().is_discarded()) ignore(file_, "is no list of GEMMs' kernels");
 }
 
-std::string GemmWinners::find(const std::string& gemm) const {
+std::string GemmWinners::find(const std::string& gemm) {
   return file_.empty() ? "" : find_in(Held(file_).read(), machine_, gemm);
 }
 
 std::string GemmWinners::keep(const std::string& gemm, const std::string& before,
-                              const std::string& algorithm) const {
+                              const std::string& algorithm) {
   if (file_.empty()) return algorithm;
   const Held held(file_);
   json all = held.read();
-  if (all.is_discarded()) return algorithm;  // someone else's by now
+  if (file_.empty() || all.is_discarded()) return algorithm;  // locked, or someone else's by now
   if (std::string there = find_in(all, machine_, gemm); there != before) return there;
   all[machine_][gemm] = algorithm;
   held.write(all);
