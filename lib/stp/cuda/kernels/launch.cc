@@ -29,16 +29,14 @@ std::mutex mutex;
 SharedUse& shared_use(const void* kernel) {
   static std::map<std::pair<int, const void*>, SharedUse> uses;
   const int device = current_device();
-  const auto [found, is_new] = uses.try_emplace({device, kernel});
-  if (is_new) {
-    cudaFuncAttributes attributes{};
-    STP_CUDA(cudaFuncGetAttributes(&attributes, kernel));
-    int most = 0;
-    STP_CUDA(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-    const size_t declared = attributes.sharedSizeBytes;
-    found->second = {declared, static_cast<size_t>(most), kUnasked - std::min(declared, kUnasked)};
-  }
-  return found->second;
+  if (const auto known = uses.find({device, kernel}); known != uses.end()) return known->second;
+  cudaFuncAttributes attributes{};
+  STP_CUDA(cudaFuncGetAttributes(&attributes, kernel));
+  int most = 0;
+  STP_CUDA(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  const size_t declared = attributes.sharedSizeBytes;
+  return uses[{device, kernel}] = {declared, static_cast<size_t>(most),
+                                   kUnasked - std::min(declared, kUnasked)};
 }
 
 }  // namespace

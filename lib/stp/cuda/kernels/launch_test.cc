@@ -67,6 +67,13 @@ TEST_F(Launch, TheLimitIsWhatTheKernelsOwnLeaves) {
   EXPECT_EQ(shared_limit(address_of_kernel<5>()), 0U);
 }
 
+TEST_F(Launch, ARefusedQuestionIsAskedAgain) {
+  fake_cuda::declare_shared(address_of_kernel<7>(), 0);
+  fake_cuda::fail_next("cudaFuncGetAttributes", cudaErrorInvalidValue);
+  EXPECT_THROW(shared_limit(address_of_kernel<7>()), CudaError);
+  EXPECT_EQ(shared_limit(address_of_kernel<7>()), kMost);
+}
+
 TEST_F(Launch, OccupancyIsAskedOnceAndWithTheSharedMemoryGiven) {
   fake_cuda::declare_shared(address_of_kernel<6>(), 0);
   EXPECT_EQ(resident_blocks(address_of_kernel<6>(), 64, kMost), 3 * 2);  // multiprocessors, blocks on each
