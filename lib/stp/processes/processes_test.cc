@@ -2,13 +2,20 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <numeric>
+#include <thread>
 
 #include "stp/base/error.h"
+#include "stp/base/file_descriptor.h"
+#include "stp/processes/tcp_processes.h"
 
 namespace stp {
 namespace {
@@ -64,6 +71,34 @@ TEST(Processes, ALauncherMustSayHowManyItStarted) {
   for (const char* count : {"", "0", "-2", "two", "2x", "99999999999"})
     EXPECT_EXIT(join("WORLD_SIZE", count), testing::ExitedWithCode(2),
                 "WORLD_SIZE: .* is not a number of processes; ");
+}
+
+// Process 1 of two, while process 0 takes nothing.
+TEST(Processes, OneThatIsSendingCanEndAllTheSame) {
+  const auto end_while_sending = [] {
+    const FileDescriptor relay(socket(AF_INET, SOCK_STREAM, 0));
+    sockaddr_in here{.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t length = sizeof here;
+    bind(relay.get(), reinterpret_cast<sockaddr*>(&here), length);
+    listen(relay.get(), 1);
+    getsockname(relay.get(), reinterpret_cast<sockaddr*>(&here), &length);
+    int process = -1;
+    std::thread welcome([&] {
+      process = accept(relay.get(), nullptr, nullptr);
+      std::array<char, 24> frame{};  // hello; the kind after it is a welcome
+      recv(process, frame.data(), frame.size(), MSG_WAITALL);
+      ++frame[0];
+      send(process, frame.data(), frame.size(), 0);
+    });
+    const auto all = join_by_tcp({"127.0.0.1", ntohs(here.sin_port), 1, 2, 0}, 1000);
+    welcome.join();
+    std::vector<std::byte> bytes(size_t{1} << 26);  // more than the system takes
+    const std::array message{Message{0, bytes.data(), bytes.size()}};
+    std::thread([&] { all->start({0, 0}, 0, message, {}); }).detach();
+    for (int unread = 0; unread == 0;) ioctl(process, FIONREAD, &unread);
+    all->abort("it ends", 3);
+  };
+  EXPECT_EXIT(end_while_sending(), testing::ExitedWithCode(3), "it ends");
 }
 
 // As by torchrun, or by the mpirun of another MPI.

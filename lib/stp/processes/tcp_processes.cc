@@ -261,7 +261,11 @@ class TcpProcesses final : public Processes {
   std::string receive(int from) override;
   std::unique_ptr<Pending> start(const std::vector<uint64_t>& number_with, uint64_t call,
                                  std::span<const Message> sends, std::span<const Message> receives) override;
-  void put(const std::string& frame);
+  void put(const std::string& frame) {
+    const std::lock_guard lock(sending_);
+    put_locked(frame);
+  }
+  void put_locked(const std::string& frame);
   std::optional<std::string> taken(int from, uint64_t tag);
   void listen();
   void take(const FrameHead& head, std::string bytes);
@@ -274,7 +278,8 @@ class TcpProcesses final : public Processes {
   const Seconds patience_;
   std::optional<Relay> relay_;
   Socket socket_;
-  std::mutex sending_, mutex_;
+  std::timed_mutex sending_;
+  std::mutex mutex_;
   std::map<std::pair<int, uint64_t>, std::deque<std::string>> inbox_;  // by sender and tag
   std::atomic<bool> welcome_{false}, all_ended_{false}, aborting_{false}, closed_{false}, given_up_{false};
   std::thread listener_;
@@ -330,19 +335,23 @@ TcpProcesses::~TcpProcesses() {
 void TcpProcesses::abort(const std::string& why, int code) {
   report_failure(why);
   aborting_ = true;
-  put(frame_of_failure(index(), code, why));
-  for (const auto until = Clock::now() + 3s; !closed_ && Clock::now() < until;)
-    std::this_thread::sleep_for(1ms);
+  const auto until = Clock::now() + 3s;
+  // Another thread may have sent half a frame, and process 0 may take no more.
+  if (const std::unique_lock lock(sending_, until); lock) {
+    socket_.set_patience(SO_SNDTIMEO, 3s);
+    put_locked(frame_of_failure(index(), code, why));
+  }
+  while (!closed_ && Clock::now() < until) std::this_thread::sleep_for(1ms);
   std::_Exit(code);
 }
 
-void TcpProcesses::put(const std::string& frame) {
-  const std::lock_guard lock(sending_);
+void TcpProcesses::put_locked(const std::string& frame) {
   for (size_t at = 0; at < frame.size();) {
     const ssize_t sent = ::send(socket_.get(), frame.data() + at, frame.size() - at, MSG_NOSIGNAL);
     if (sent > 0) at += static_cast<size_t>(sent);
     if (sent > 0 || errno == EINTR) continue;
-    if (errno == EAGAIN) end("process 0 took no message for " + shown("%g", patience_.count()) + " s");
+    if (errno == EAGAIN && !aborting_)
+      end("process 0 took no message for " + shown("%g", patience_.count()) + " s");
     return;  // the listener finds the end
   }
 }
