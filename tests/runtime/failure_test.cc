@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "mutations/mutated_backend.h"
 #include "stp/base/error.h"
 #include "support/refusal.h"
@@ -59,6 +61,20 @@ TEST(Failures, ALossThatIsNotFiniteNamesTheHeadsForwardAndTheRunStaysFailed) {
   EXPECT_THAT(failure_of(run), AllOf(HasSubstr("the loss is not finite"), HasSubstr("rank 1, compute"),
                                      HasSubstr("head.F of F0.0")));
   EXPECT_NE(failure_of(run), "");
+}
+
+TEST(Failures, ABackendOutlivesItsTrainerAndForgetsItsOps) {
+  const Training training = small_training(2, DType::f32, {});
+  const auto backend = cpu::make_backend({});
+  { const Trainer trainer(*backend, program_of("1f1b", {}, 3, 2), training); }
+  Device& device = backend->device(0);
+  const auto stream = device.make_stream("later", StreamPriority::compute);
+  stream->begin(7);
+  const Tensor none = device.allocate(*stream, MemoryKind::working, DType::f32, 1, 1);
+  device.kernels().issue(*stream, kernel::Fill{none, std::nan("")});
+  device.kernels().issue(*stream, kernel::CheckFinite{none, "it"});
+  EXPECT_THROW(device.synchronize(), Cancelled);
+  EXPECT_THAT(backend->guard().failure(), StartsWith("rank 0, later, op 7: "));
 }
 
 // Why a training of two ranks refuses its program.

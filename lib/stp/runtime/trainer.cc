@@ -23,9 +23,23 @@ Tensor BucketState::*tensor_of(Trained which) {
 
 struct Trainer::State {
   Backend& backend;
-  Training training;
-  ExecutionPlan plan;
-  std::unique_ptr<Executor> executor = {};
+  const Training training;
+  const ExecutionPlan plan;
+  std::unique_ptr<Executor> executor;
+
+  State(Backend& to, const Training& of, Program program)
+      : backend(to), training(of), plan(make_plan(std::move(program))) {
+    // World rank and op number to words.
+    backend.describe_with([this](int, uint32_t op) {
+      return op < plan.program.ops.size() ? describe_op(plan.program, op) : std::string("set-up");
+    });
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State() {
+    executor.reset();
+    backend.describe_with({});
+  }
 
   // A failure while work is issued ends the run.
   template <typename Work>
@@ -110,12 +124,7 @@ Trainer::Trainer(Backend& backend, Program program, const Training& training) {
                      "use a multiple of " + std::to_string(kTokensMerged) + ", at most so many times seq");
   expect_ranks("parallel.pp", grid.pp, "schedule has", program.schedule.pp());
   expect_ranks("parallel", grid.size(), "backend has", backend.world_size(), "start as many");
-  state_ = std::make_unique<State>(State{backend, training, make_plan(std::move(program))});
-  // World rank and op number to words.
-  backend.describe_with([state = state_.get()](int rank, uint32_t op) {
-    static_cast<void>(rank);
-    return op < state->plan.program.ops.size() ? describe_op(state->plan.program, op) : std::string("set-up");
-  });
+  state_ = std::make_unique<State>(backend, training, std::move(program));
   state_->run(
       [&] { state_->executor = std::make_unique<Executor>(backend, state_->plan, state_->training); });
 }
