@@ -39,7 +39,7 @@ void choose_order(int order);
 /// Whether it can afford sizes that fill a GPU.
 bool large();
 
-/// Which type of kernels.h a tensor has.
+/// Which type of kernel_arguments.h a tensor has.
 enum class Kind { x, statistics, total, index };
 enum class Role { in, out, in_out };
 

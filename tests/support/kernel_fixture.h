@@ -20,7 +20,7 @@ namespace stp::cpu {
 using Values = std::vector<double>;
 using testing_support::rounded;
 
-// The parameter is the type of activations and weights: X in stp/device/kernels.h.
+// The parameter is the type of activations and weights: X in stp/device/kernel_arguments.h.
 class KernelFixture : public testing::TestWithParam<DType> {
  protected:
   // Values that X can hold, so that the plain loops start from the same.

@@ -1,5 +1,5 @@
 // Every kernel except GEMM and attention. T is float or double; bf16 tensors are float here (operand.h). Sums
-// use double.
+// of a row, of losses and of squares use double; sums over rows, which are gradients, T.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // CUDA graphs of a stream's work. Consecutive kernels of an op are captured and launched as one graph. A step
 // has the addresses and numbers of the step before: each graph is captured once, and launched as it is.
-// Waits, events, copies and NCCL's calls stay outside, so dependencies, times and supervision of ops are the
-// same as without graphs.
+// Waits, events, copies other than kernel::Copy and NCCL's calls stay outside, so dependencies, times and
+// supervision of ops are the same as without graphs.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -30,7 +30,7 @@ class Backend {
   /// The number of ranks on one device; none if ranks are threads on the machine's processors.
   [[nodiscard]] virtual std::optional<int> ranks_per_device() const { return std::nullopt; }
   /// Makes the group `name` of world ranks. Every process that drives a member must call this, and no other.
-  /// A name belongs to one set of members. All processes make groups in the same order.
+  /// Groups of one use share a name. All processes make groups in the same order.
   virtual std::unique_ptr<Group> group(const std::string& name, const std::vector<int>& members,
                                        GroupUse use = GroupUse::collectives) = 0;
   /// The processes that together drive the world's ranks.

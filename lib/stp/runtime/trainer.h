@@ -73,8 +73,8 @@ class Trainer {
   /// The use of every rank of this process.
   [[nodiscard]] std::vector<RankUse> use();
   /// Calls over emulated links (lib/stp/emulation) since the last call of this function, summed over this
-  /// process's ranks, by kind of group: "tp", "dp", "pp" and "model". Groups of one member are left out.
-  /// Empty without emulated links.
+  /// process's ranks, by kind of group: "tp", "cp", "dp", "pp", "model", "vocabulary", "embedding" (a tied
+  /// head's) and "pipelines" (two). Groups of one member are left out. Empty without emulated links.
   std::map<std::string, EmulatedUse> take_emulated_use();
   /// Calls Device::time_kernels() for all ranks of this process, between steps.
   bool time_kernels(bool on);
