@@ -92,23 +92,21 @@ void CudaStream::note_given(std::string words) {
   if (!words.empty() || given_ - marked_ >= kCallsPerMark) mark(make_event(), std::move(words));
 }
 
-void CudaStream::launch(const void* kernel, std::string arguments, std::function<void(cudaStream_t)> launch) {
-  if (timed_ && op_) {
-    const Timed& timed = timed_kernels_.emplace_back(Timed{make_event(), make_event()});
-    return give([&](cudaStream_t stream) {
-      timed.begin->record(stream);
-      launch(stream);
-      timed.end->record(stream);
-      given_ += 2;
-    });
-  }
-  if (device_.has_graphs()) {
-    collected_.push_back({kernel, std::move(arguments), std::move(launch)});
-    if (collected_.size() >= kMostCollected) flush();
-  } else if (ready()) {
-    launch(handle_);
-    note_given("");
-  }
+bool CudaStream::has_graphs() const { return device_.has_graphs(); }
+
+void CudaStream::collect(GraphCall call) {
+  collected_.push_back(std::move(call));
+  if (collected_.size() >= kMostCollected) flush();
+}
+
+void CudaStream::give_timed(const std::function<void(cudaStream_t)>& launch) {
+  const Timed& timed = timed_kernels_.emplace_back(Timed{make_event(), make_event()});
+  give([&](cudaStream_t stream) {
+    timed.begin->record(stream);
+    launch(stream);
+    timed.end->record(stream);
+    given_ += 2;
+  });
 }
 
 // The collected calls belong to the op that is being issued, so an error names that op. The call that

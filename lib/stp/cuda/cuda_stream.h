@@ -40,8 +40,15 @@ class CudaStream : public Stream {
   void begin(uint32_t op) override;
 
   /// Calls `launch` with the stream, to which `launch` gives one kernel: now, or with graphs later. Captured
-  /// arguments must still exist then. `kernel` and `arguments`: as in GraphCall.
-  void launch(const void* kernel, std::string arguments, std::function<void(cudaStream_t)> launch);
+  /// arguments must still exist then. `kernel` and what `arguments` returns: as in GraphCall.
+  template <typename Arguments, typename Launch>
+  void launch(const void* kernel, const Arguments& arguments, const Launch& launch) {
+    if (timed_ && op_) return give_timed(std::cref(launch));
+    if (has_graphs()) return collect({kernel, arguments(), launch});
+    if (!ready()) return;
+    launch(handle_);
+    note_given("");
+  }
   /// Calls `work` now, which gives the stream a kernel or a copy. `words` name it, in case the GPU does not
   /// finish it.
   void give(const std::function<void(cudaStream_t)>& work, std::string words = "");
@@ -83,6 +90,9 @@ class CudaStream : public Stream {
     std::shared_ptr<CudaEvent> begin, end;
   };
 
+  [[nodiscard]] bool has_graphs() const;
+  void collect(GraphCall call);
+  void give_timed(const std::function<void(cudaStream_t)>& launch);
   /// Whether the GPU takes more work. False after the run has failed.
   bool ready();
   void flush();

@@ -209,6 +209,13 @@ TEST_F(CudaOnHost, AGpuWithoutMemoryIsNamed) {
             "out of memory: the GPU has no 1000 bytes more");
 }
 
+TEST_F(CudaOnHost, WithoutGraphsTheArgumentsOfALaunchAreNotAskedFor) {
+  bool launched = false;
+  const auto arguments = [] { return ADD_FAILURE(), std::string(); };
+  stream().launch(nullptr, arguments, [&](cudaStream_t) { launched = true; });
+  EXPECT_TRUE(launched);
+}
+
 TEST_F(CudaOnHost, AHostThatIsTooFarAheadEndsAtTheDeadline) {
   start({.deadline_s = kSoon});
   Tensor tensor = bytes(2);

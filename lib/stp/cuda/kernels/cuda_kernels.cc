@@ -55,7 +55,8 @@ void CudaKernels::run(Stream& stream, const kernel::Copy& k) {
   if (k.from.elements() == 0) return;
   static constexpr char kCopy = 0;  // its address identifies copies
   cuda_stream(stream).launch(
-      &kCopy, bytes_of_values(k.from.at, k.to.at, k.from.bytes()), [k](cudaStream_t on) {
+      &kCopy, [&] { return bytes_of_values(k.from.at, k.to.at, k.from.bytes()); },
+      [k](cudaStream_t on) {
         STP_CUDA(cudaMemcpyAsync(k.to.at, k.from.at, k.from.bytes(), cudaMemcpyDefault, on));
       });
 }
@@ -81,7 +82,8 @@ void CudaKernels::run(Stream& stream, const kernel::Gemm& k) {
   const Gemm::Call call =
       gemm_->prepare(stream, {shape, k.type(), k.c.type},
                      {static_cast<float>(k.alpha), static_cast<float>(k.beta), k.a.at, k.b.at, k.c.at});
-  cuda_stream(stream).launch(call.plan, bytes_of_values(call), call);
+  cuda_stream(stream).launch(
+      call.plan, [&] { return bytes_of_values(call); }, call);
 }
 
 std::string CudaKernels::lack_of(const kernel::Gemm& gemm) {

@@ -39,14 +39,16 @@ cudaError_t launch_kernel(const cudaLaunchConfig_t& config, void (*kernel)(Param
 template <typename... Parameters, typename... Arguments>
 void start(Stream& stream, void (*kernel)(Parameters...), const LaunchShape& shape, Arguments... arguments) {
   allow_shared(address_of(kernel), shape.shared);
-  cuda_stream(stream).launch(address_of(kernel), bytes_of_values(shape, arguments...), [=](cudaStream_t on) {
-    cudaLaunchConfig_t config{};
-    config.gridDim = shape.blocks;
-    config.blockDim = shape.threads;
-    config.dynamicSmemBytes = shape.shared;
-    config.stream = on;
-    STP_CUDA(launch_kernel(config, kernel, static_cast<Parameters>(arguments)...));
-  });
+  cuda_stream(stream).launch(
+      address_of(kernel), [&] { return bytes_of_values(shape, arguments...); },
+      [=](cudaStream_t on) {
+        cudaLaunchConfig_t config{};
+        config.gridDim = shape.blocks;
+        config.blockDim = shape.threads;
+        config.dynamicSmemBytes = shape.shared;
+        config.stream = on;
+        STP_CUDA(launch_kernel(config, kernel, static_cast<Parameters>(arguments)...));
+      });
 }
 
 }  // namespace stp::cuda

@@ -198,9 +198,12 @@ class FrontendAttention : public CudnnAttention {
   // The graph of a shape stays, so it identifies the shape's kernels.
   void run(const fe::graph::Graph& graph, Stream& stream, const std::unordered_map<int64_t, void*>& tensors,
            void* workspace) {
-    std::string arguments = bytes_of_values(workspace);
-    for (const auto& [name, at] : tensors) arguments += bytes_of_values(name, at);
-    cuda_stream(stream).launch(&graph, std::move(arguments), [=, this, &graph](cudaStream_t on) {
+    const auto arguments = [&] {
+      std::string bytes = bytes_of_values(workspace);
+      for (const auto& [name, at] : tensors) bytes += bytes_of_values(name, at);
+      return bytes;
+    };
+    cuda_stream(stream).launch(&graph, arguments, [=, this, &graph](cudaStream_t on) {
       STP_CUDNN(cudnnSetStream(handle_, on));
       auto bound = tensors;
       check(graph.execute(handle_, bound, workspace), "cudnn_frontend::graph::Graph::execute");
