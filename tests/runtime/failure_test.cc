@@ -33,7 +33,25 @@ TEST(Failures, OutOfMemoryNamesRankOpAndMicrobatch) {
                                 use.peak_bytes.at("optimizer") + use.peak_bytes.at("saved") / 2);
   OnCpu limited(training, program, {.memory_limit = limit});
   EXPECT_THAT(failure_of(limited), AllOf(HasSubstr("out of memory"),
-                                         testing::MatchesRegex(".*rank [0-3], .* of [FIWB][01]\\.[0-5].*")));
+                                         testing::MatchesRegex("rank [02], .* of [FIWB][01]\\.[0-5].*")));
+}
+
+// Both ranks of the group need the same, the first earlier, also where work of the whole group is issued.
+TEST(Failures, OutOfMemoryInAGroupNamesTheRankThatLacksIt) {
+  Training training = small_training(1, DType::f32, {.tp = 2});
+  training.seq = 2;
+  const Program program = program_of("1f1b", training.grid, 1, 1);
+  OnCpu whole(training, program);
+  whole.step();
+  const size_t most = whole.trainer.use().front().peak_total;
+  std::string failures;
+  for (size_t less = 1; less < 512; less += 16) {
+    OnCpu limited(training, program, {.memory_limit = most - less});
+    const std::string failure = failure_of(limited);
+    EXPECT_THAT(failure, StartsWith("rank 0, compute, head."));
+    failures += failure;
+  }
+  EXPECT_THAT(failures, HasSubstr("head.F of F0.0: out of memory: 16 bytes")) << "of the statistics";
 }
 
 // Two ranks, one layer each.

@@ -30,8 +30,7 @@ std::byte* CpuDevice::take_memory(size_t bytes) {
   constexpr size_t kAlignment = 64;
   const size_t whole = std::max<size_t>(1, (bytes + kAlignment - 1) / kAlignment) * kAlignment;
   void* const at = std::aligned_alloc(kAlignment, whole);
-  if (at == nullptr)
-    throw std::runtime_error("out of memory: the system has no " + std::to_string(bytes) + " bytes");
+  if (at == nullptr) throw OutOfMemory(memory(), "the system has no " + std::to_string(bytes) + " bytes");
   return static_cast<std::byte*>(at);
 }
 

@@ -66,7 +66,7 @@ std::byte* CudaDevice::take_memory(size_t bytes) {
   const cudaError_t state = cudaMallocAsync(&at, std::max<size_t>(bytes, 1), run_.side_stream());
   if (state == cudaErrorMemoryAllocation) {
     static_cast<void>(cudaGetLastError());
-    throw std::runtime_error("out of memory: the GPU has no " + std::to_string(bytes) + " bytes more");
+    throw OutOfMemory(memory(), "the GPU has no " + std::to_string(bytes) + " bytes more");
   }
   check_call(state, cuda_error_text, "cudaMallocAsync", __FILE__, __LINE__);
   run_.wait_until([this] { return is_idle(run_.side_stream()); },

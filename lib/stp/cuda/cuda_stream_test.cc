@@ -205,8 +205,8 @@ TEST_F(CudaOnHost, AlarmsOfWorkThatIsDoneAreForgotten) {
 
 TEST_F(CudaOnHost, AGpuWithoutMemoryIsNamed) {
   fake_cuda::fail_next("cudaMallocAsync", cudaErrorMemoryAllocation);
-  EXPECT_EQ(error_of<std::runtime_error>([&] { bytes(1000); }),
-            "out of memory: the GPU has no 1000 bytes more");
+  EXPECT_EQ(error_of<OutOfMemory>([&] { bytes(1000); }), "out of memory: the GPU has no 1000 bytes more");
+  EXPECT_EQ(device().memory().held(), 0U);
 }
 
 TEST_F(CudaOnHost, WithoutGraphsTheArgumentsOfALaunchAreNotAskedFor) {

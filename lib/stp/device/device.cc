@@ -24,7 +24,12 @@ Tensor Device::allocate(Stream& stream, MemoryKind kind, DType type, int64_t row
   memory->bytes = tensor.bytes();
   memory->kind = kind;
   tracker_.allocate(kind, memory->bytes);
-  memory->at = blocks_of(kind).allocate(stream, memory->bytes);
+  try {
+    memory->at = blocks_of(kind).allocate(stream, memory->bytes);
+  } catch (...) {
+    tracker_.release(kind, memory->bytes);
+    throw;
+  }
   memory->held = true;
   if (poison_) fill_with_nan(stream, memory->at, memory->bytes);
   return tensor;

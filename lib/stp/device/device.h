@@ -28,7 +28,7 @@ class Device {
   virtual ~Device() = default;
   virtual std::unique_ptr<Stream> make_stream(const std::string& name, StreamPriority priority) = 0;
 
-  /// Returns uninitialised memory. Throws std::runtime_error if the memory limit would be exceeded.
+  /// Returns uninitialised memory. Throws OutOfMemory, and counts nothing, if there is too little.
   Tensor allocate(Stream& stream, MemoryKind kind, DType type, int64_t rows, int64_t columns);
   /// Counts `tensor` as `kind` from now on.
   void retag(const Tensor& tensor, MemoryKind kind);

@@ -7,13 +7,13 @@ namespace stp {
 
 void MemoryTracker::check_limit(const std::string& what, size_t bytes) const {
   if (limit_ == 0 || all_ + scratch_ + bytes <= limit_) return;
-  std::string text = "out of memory: " + std::to_string(bytes) + " bytes (" + what + ") requested, limit " +
-                     std::to_string(limit_) + ", held";
+  std::string text =
+      std::to_string(bytes) + " bytes (" + what + ") requested, limit " + std::to_string(limit_) + ", held";
   for (int each = 0; each < static_cast<int>(MemoryKind::host); ++each)
     text += (each == 0 ? " " : ", ") + to_string(static_cast<MemoryKind>(each)) + " " +
             std::to_string(held_[each]);
   if (scratch_ > 0) text += ", scratch " + std::to_string(scratch_);
-  throw std::runtime_error(text);
+  throw OutOfMemory(*this, text);
 }
 
 void MemoryTracker::add_scratch(size_t bytes) {

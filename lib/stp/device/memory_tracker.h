@@ -4,11 +4,21 @@
 
 #include <array>
 #include <cstddef>
+#include <stdexcept>
 #include <string>
 
 #include "stp/device/tensor.h"
 
 namespace stp {
+
+class MemoryTracker;
+
+/// A device has too little memory, or its limit is too low.
+struct OutOfMemory : std::runtime_error {
+  OutOfMemory(const MemoryTracker& of, const std::string& why)
+      : std::runtime_error("out of memory: " + why), memory(&of) {}
+  const MemoryTracker* memory;  // of the device
+};
 
 /// Only the thread that issues work uses it.
 class MemoryTracker {
@@ -16,8 +26,7 @@ class MemoryTracker {
   /// `limit`: for the device's bytes, all kinds but `host` together; 0: none.
   explicit MemoryTracker(size_t limit = 0) : limit_(limit) {}
 
-  /// Throws std::runtime_error with the bytes held by kind, and counts nothing, if the limit would be
-  /// exceeded.
+  /// Throws OutOfMemory with the bytes held by kind, and counts nothing, if the limit would be exceeded.
   void allocate(MemoryKind kind, size_t bytes);
   void release(MemoryKind kind, size_t bytes);
   void retag(MemoryKind from, MemoryKind to, size_t bytes);

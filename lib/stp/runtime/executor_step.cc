@@ -1,6 +1,7 @@
 // A step: its data, all its ops in the issue order, and its end.
 #include "stp/runtime/executor.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -65,6 +66,11 @@ void Executor::issue_step(std::span<const TokenSample> samples) {
   } catch (const NotFinite&) {
     throw;
   } catch (const std::exception& error) {
+    // Memory may be lacking on another rank of the group than the one whose work was issued last.
+    if (const auto* const lack = dynamic_cast<const OutOfMemory*>(&error))
+      issuing_ = std::ranges::find_if(ranks_, [&](const auto& rank) {
+                   return &rank->device.memory() == lack->memory;
+                 })->get();
     throw std::runtime_error("rank " + std::to_string(issuing_->world_rank) + ", " +
                              (issuing_op_ ? to_string(plan_.program.stream_of(*issuing_op_).kind) + ", " +
                                                 describe_op(plan_.program, *issuing_op_)
