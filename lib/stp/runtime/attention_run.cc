@@ -24,40 +24,43 @@ AttentionBlock block_of_step(const UnitContext& context, const AttentionShape& s
 }  // namespace
 
 // Of q, then of k: its copy, by heads, is normed; the result replaces it.
-void UnitRun::query_key_norm_forward(MemoryKind kind) {
+void UnitRun::query_key_norm_forward(const Component&) {
+  if (!step_.last || !context_.training.model.variant.query_key_norm) return;
   const AttentionShape shape = context_.attention_shape();
-  saved_[Saved::query_key_norm_input] = make(kind, shape.q_columns() + shape.kv_columns());
-  saved_[Saved::query_key_norm_statistics] = context_.device.allocate(
-      stream_, kind, statistics_type(context_.training.type), shape.tokens(), shape.q_heads + shape.kv_heads);
+  saved_[Saved::query_key_norm_input] = make(kind_, shape.q_columns() + shape.kv_columns());
+  saved_[Saved::query_key_norm_statistics] =
+      context_.device.allocate(stream_, kind_, statistics_type(context_.training.type), shape.tokens(),
+                               shape.q_heads + shape.kv_heads);
   for (const bool of_k : {false, true}) {
     const HeadNorm norm = head_norm(of_k);
     Tensor out = make(MemoryKind::working, norm.columns);
     context_.copy_columns(stream_, saved_[Saved::qkv], norm.column, norm.input.part(0, rows_, norm.columns),
                           0, norm.columns);
-    issue(kernel::RmsNormForward{.x = norm.input,
-                                 .gain = norm.gain,
-                                 .epsilon = context_.training.model.norm_epsilon,
-                                 .y = out.part(0, norm.input.rows, norm.input.columns),
-                                 .rstd = norm.statistics});
+    kernels_.issue(stream_, kernel::RmsNormForward{.x = norm.input,
+                                                   .gain = norm.gain,
+                                                   .epsilon = context_.training.model.norm_epsilon,
+                                                   .y = out.part(0, norm.input.rows, norm.input.columns),
+                                                   .rstd = norm.statistics});
     context_.copy_columns(stream_, out, 0, saved_[Saved::qkv], norm.column, norm.columns);
     release(out);
   }
 }
 
-void UnitRun::query_key_norm_backward() {
+void UnitRun::query_key_norm_backward(const Component&) {
+  if (!context_.training.model.variant.query_key_norm) return;
   for (const bool of_k : {false, true}) {
     const HeadNorm norm = head_norm(of_k);
     Tensor copy = make(MemoryKind::working, norm.columns);
     const Tensor gradient = copy.part(0, norm.input.rows, norm.input.columns);
     context_.copy_columns(stream_, saved_[Saved::inner_gradient], norm.column, copy, 0, norm.columns);
-    issue(kernel::RmsNormBackward{.dy = gradient,
-                                  .x = norm.input,
-                                  .gain = norm.gain,
-                                  .rstd = norm.statistics,
-                                  .residual_factor = 0,
-                                  .residual = {},
-                                  .dx = gradient,
-                                  .gain_gradient = norm.gain_gradient});
+    kernels_.issue(stream_, kernel::RmsNormBackward{.dy = gradient,
+                                                    .x = norm.input,
+                                                    .gain = norm.gain,
+                                                    .rstd = norm.statistics,
+                                                    .residual_factor = 0,
+                                                    .residual = {},
+                                                    .dx = gradient,
+                                                    .gain_gradient = norm.gain_gradient});
     context_.copy_columns(stream_, copy, 0, saved_[Saved::inner_gradient], norm.column, norm.columns);
     release(copy);
   }
@@ -78,14 +81,14 @@ UnitRun::HeadNorm UnitRun::head_norm(bool of_k) {
           .gain_gradient = gains.gradient.part(of_k ? dim : 0, 1, dim)};
 }
 
-void UnitRun::rotary_forward() {
+void UnitRun::rotary_forward(const Component&) {
   const ModelConfig& model = context_.training.model;
-  if (!model.rotary()) return;
+  if (!step_.last || !model.rotary()) return;
   const bool adds_bias = has_bias(first_linear()) && rotary_adds_bias(model, op_.unit);
-  issue(kernel::BiasRopeForward{.shape = context_.attention_shape(),
-                                .theta = model.rope_theta,
-                                .bias = adds_bias ? bias(first_linear()).weight : Tensor{},
-                                .qkv = saved_[Saved::qkv]});
+  kernels_.issue(stream_, kernel::BiasRopeForward{.shape = context_.attention_shape(),
+                                                  .theta = model.rope_theta,
+                                                  .bias = adds_bias ? bias(first_linear()).weight : Tensor{},
+                                                  .qkv = saved_[Saved::qkv]});
 }
 
 // The core's own output: with an all-to-all, for all ranks' rows.
@@ -94,25 +97,28 @@ Tensor& UnitRun::core_output() {
 }
 
 // Runs a step of the core. The first step makes the results; without a ring it is the only one.
-void UnitRun::core_forward(int step, MemoryKind kind) {
+void UnitRun::core_forward(const Component&) {
+  const int step = step_.index;
   const AttentionShape shape = core_shape(context_);
   if (step > 0)
-    return issue(kernel::AttentionMergeForward{.shape = shape,
-                                               .block = block_of_step(context_, shape, step),
-                                               .qkv = saved_[Saved::qkv],
-                                               .kv = saved_[OfSteps::kv][step],
-                                               .out = saved_[Saved::attention_output],
-                                               .log_sum_exp = saved_[Saved::log_sum_exp]});
+    return kernels_.issue(stream_,
+                          kernel::AttentionMergeForward{.shape = shape,
+                                                        .block = block_of_step(context_, shape, step),
+                                                        .qkv = saved_[Saved::qkv],
+                                                        .kv = saved_[OfSteps::kv][step],
+                                                        .out = saved_[Saved::attention_output],
+                                                        .log_sum_exp = saved_[Saved::log_sum_exp]});
   Tensor &out = core_output(), &log_sum_exp = saved_[Saved::log_sum_exp];
-  out = context_.make(stream_, kind, shape.tokens(), shape.q_columns());
-  log_sum_exp = context_.device.allocate(stream_, kind, statistics_type(context_.training.type),
+  out = context_.make(stream_, kind_, shape.tokens(), shape.q_columns());
+  log_sum_exp = context_.device.allocate(stream_, kind_, statistics_type(context_.training.type),
                                          shape.tokens(), shape.q_heads);
-  issue(kernel::AttentionForward{
-      .shape = shape, .qkv = saved_[Saved::qkv], .out = out, .log_sum_exp = log_sum_exp});
+  kernels_.issue(stream_,
+                 kernel::AttentionForward{
+                     .shape = shape, .qkv = saved_[Saved::qkv], .out = out, .log_sum_exp = log_sum_exp});
 }
 
 // Runs a step of the core. The gradient of q is summed here, the gradients of k and v in the ring.
-void UnitRun::core_backward() {
+void UnitRun::core_backward(const Component&) {
   const AttentionShape shape = core_shape(context_);
   const int step = op_.step;
   if (step == 0) {
@@ -125,27 +131,28 @@ void UnitRun::core_backward() {
   if (shape.cp > 1)
     kv_gradient = saved_[OfSteps::kv_gradients][step] = make(MemoryKind::working, 2 * shape.kv_columns());
   if (step > 0)
-    return issue(kernel::AttentionMergeBackward{.shape = shape,
-                                                .block = block_of_step(context_, shape, step),
-                                                .qkv = saved_[Saved::qkv],
-                                                .kv = saved_[OfSteps::kv][step],
-                                                .out = saved_[Saved::attention_output],
-                                                .log_sum_exp = saved_[Saved::log_sum_exp],
-                                                .out_gradient = saved_[Between::core_gradient],
-                                                .qkv_gradient = gradient,
-                                                .kv_gradient = kv_gradient});
-  issue(kernel::AttentionBackward{.shape = shape,
-                                  .qkv = saved_[Saved::qkv],
-                                  .out = core_output(),
-                                  .log_sum_exp = saved_[Saved::log_sum_exp],
-                                  .out_gradient = saved_[Between::core_gradient],
-                                  .qkv_gradient = gradient});
+    return kernels_.issue(stream_,
+                          kernel::AttentionMergeBackward{.shape = shape,
+                                                         .block = block_of_step(context_, shape, step),
+                                                         .qkv = saved_[Saved::qkv],
+                                                         .kv = saved_[OfSteps::kv][step],
+                                                         .out = saved_[Saved::attention_output],
+                                                         .log_sum_exp = saved_[Saved::log_sum_exp],
+                                                         .out_gradient = saved_[Between::core_gradient],
+                                                         .qkv_gradient = gradient,
+                                                         .kv_gradient = kv_gradient});
+  kernels_.issue(stream_, kernel::AttentionBackward{.shape = shape,
+                                                    .qkv = saved_[Saved::qkv],
+                                                    .out = core_output(),
+                                                    .log_sum_exp = saved_[Saved::log_sum_exp],
+                                                    .out_gradient = saved_[Between::core_gradient],
+                                                    .qkv_gradient = gradient});
   if (kv_gradient)
     context_.copy_columns(stream_, gradient, shape.q_columns(), kv_gradient, 0, 2 * shape.kv_columns());
 }
 
 // Runs after the core's last step and exchange.
-void UnitRun::rotary_backward() {
+void UnitRun::rotary_backward(const Component&) {
   const AttentionShape shape = context_.attention_shape();
   release_kv(context_, stream_, saved_);
   if (Tensor& own = saved_[OfSteps::kv_sums].back()) {
@@ -156,9 +163,9 @@ void UnitRun::rotary_backward() {
   release(saved_[Between::core_gradient]);
   for (const Saved done : {Saved::core_output, Saved::qkv, Saved::log_sum_exp}) release(saved_[done]);
   if (context_.training.model.rotary())
-    issue(kernel::RopeBackward{.shape = shape,
-                               .theta = context_.training.model.rope_theta,
-                               .qkv_gradient = saved_[Saved::inner_gradient]});
+    kernels_.issue(stream_, kernel::RopeBackward{.shape = shape,
+                                                 .theta = context_.training.model.rope_theta,
+                                                 .qkv_gradient = saved_[Saved::inner_gradient]});
 }
 
 }  // namespace stp

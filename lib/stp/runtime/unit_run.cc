@@ -1,5 +1,6 @@
 #include "stp/runtime/unit_run.h"
 
+#include <array>
 #include <stdexcept>
 #include <utility>
 
@@ -72,9 +73,29 @@ UnitRun::UnitRun(RankState& rank, const Op& op)
       parameters_(rank.parameters(op)),
       saved_(rank.saved_unit(op)),
       stream_(context_.compute),
+      kernels_(context_.device.kernels()),
       overlaps_(context_.strategy.overlaps() && op.part != UnitPart::whole),
       rows_(context_.tokens() / (op.unit == Unit::merger ? kTokensMerged : 1)),
       step_{op.step, op.step == 0, op.step + 1 == context_.strategy.steps(op.unit, op.unit_pass, op.part)} {}
+
+const UnitRun::Runs& UnitRun::runs_of(const Component& component) {
+  static constexpr Runs kOutput{&UnitRun::make_output, &UnitRun::second_linear_backward};
+  static constexpr std::array<Runs, kComponentKinds> kByKind{{
+      {&UnitRun::norm_forward},
+      {&UnitRun::first_linear_forward, &UnitRun::first_linear_backward},
+      {},  // split
+      {&UnitRun::query_key_norm_forward, &UnitRun::query_key_norm_backward},
+      {&UnitRun::rotary_forward, &UnitRun::rotary_backward},
+      {&UnitRun::core_forward, &UnitRun::core_backward},
+      {&UnitRun::join_forward},
+      {&UnitRun::activation_forward, &UnitRun::activation_backward},
+      {},  // residual: the norm's kernel adds its gradient
+      {},  // loss
+      {&UnitRun::lookup_forward},
+  }};
+  const bool of_output = component.kind == ComponentKind::linear && component.width == Width::output;
+  return of_output ? kOutput : kByKind[static_cast<size_t>(component.kind)];
+}
 
 // Tensors of a first forward that a backward makes again are kept for this pass only.
 void UnitRun::forward() {
@@ -84,7 +105,8 @@ void UnitRun::forward() {
   for (const Component& component : components(op_.unit)) {
     if (!is_here(component, UnitPass::F)) continue;
     const bool made_again = component.recomputed(context_.strategy.recompute) && !op_.recomputed();
-    forward(component, step_, made_again ? MemoryKind::working : kind);
+    kind_ = made_again ? MemoryKind::working : kind;
+    if (const Run run = runs_of(component).forward) (this->*run)(component);
   }
   release(gathered_);
   if (overlaps_ && op_.part == UnitPart::before && step_.last) release(saved_[Between::ring]);
@@ -93,41 +115,14 @@ void UnitRun::forward() {
   if (!op_.recomputed() && step_.last) drop_recomputed();
 }
 
-void UnitRun::forward(const Component& component, const Step& step, MemoryKind kind) {
-  switch (component.kind) {
-    case ComponentKind::norm:  // with sequence parallelism: before the gathering of its output
-      if (op_.part == UnitPart::norm || !context_.strategy.sequence_parallel)
-        norm_of_forward(rank_, stream_, op_,
-                        op_.input == kNoValue ? saved_[Saved::norm_input] : rank_.take(op_.input));
-      break;
-    case ComponentKind::linear:
-      if (component.width == Width::output)
-        make_output(component);
-      else
-        first_linear_forward(component, step, kind);
-      break;
-    case ComponentKind::query_key_norm:
-      if (step.last && context_.training.model.variant.query_key_norm) query_key_norm_forward(kind);
-      break;
-    case ComponentKind::rotary:
-      if (step.last) rotary_forward();
-      break;
-    case ComponentKind::core:
-      core_forward(step.index, kind);
-      break;
-    case ComponentKind::join:
-      release_kv(context_, stream_, saved_);
-      break;
-    case ComponentKind::activation:
-      activation_forward(kind);
-      break;
-    case ComponentKind::lookup:
-      lookup_forward();
-      break;
-    default:
-      break;  // in the kernels of their neighbours; the caller computes the loss
-  }
+// With sequence parallelism the norm comes before the gathering of its output.
+void UnitRun::norm_forward(const Component&) {
+  if (op_.part == UnitPart::norm || !context_.strategy.sequence_parallel)
+    norm_of_forward(rank_, stream_, op_,
+                    op_.input == kNoValue ? saved_[Saved::norm_input] : rank_.take(op_.input));
 }
+
+void UnitRun::join_forward(const Component&) { release_kv(context_, stream_, saved_); }
 
 // The first linear layer's input: all rows, or in a tensor-parallel ring the rows of the step.
 Tensor UnitRun::normed() {
@@ -144,18 +139,20 @@ Tensor UnitRun::all_normed() {
 }
 
 // The rows of a part's output `out` that `in` makes: all rows, or those of the step.
-Tensor UnitRun::rows_for(const Tensor& in, const Tensor& out, const Step& step) const {
-  return in.rows == out.rows ? out : context_.rows_of_step(out, step.index);
+Tensor UnitRun::rows_for(const Tensor& in, const Tensor& out) const {
+  return in.rows == out.rows ? out : context_.rows_of_step(out, step_.index);
 }
 
 // Makes the first tensor that the component keeps, or the logits, which the loss turns into their gradient.
-void UnitRun::first_linear_forward(const Component& linear, const Step& step, MemoryKind kind) {
+void UnitRun::first_linear_forward(const Component& linear) {
   Tensor& out = saved_[linear.keeps.empty() ? *linear.weights->gradient : linear.keeps.front().which];
-  if (step.first) out = make(kind, weight(linear).weight.rows);
+  if (step_.first) out = make(kind_, weight(linear).weight.rows);
   const Tensor in = linear_rows(op_.unit, normed());
-  issue(kernel::Gemm{.transpose_b = true, .a = in, .b = weight(linear).weight, .c = rows_for(in, out, step)});
-  if (step.last && has_bias(linear) && !rotary_adds_bias(context_.training.model, op_.unit))
-    issue(kernel::AddBias{.factor = 1, .bias = bias(linear).weight, .x = out});
+  kernels_.issue(
+      stream_,
+      kernel::Gemm{.transpose_b = true, .a = in, .b = weight(linear).weight, .c = rows_for(in, out)});
+  if (step_.last && has_bias(linear) && !rotary_adds_bias(context_.training.model, op_.unit))
+    kernels_.issue(stream_, kernel::AddBias{.factor = 1, .bias = bias(linear).weight, .x = out});
 }
 
 // Makes the output of the unit's last linear layer, with 1/t of the residual and of the bias, so that the
@@ -169,17 +166,20 @@ void UnitRun::make_output(const Component& linear) {
   const bool shares_residual = has_residual() && !context_.strategy.sequence_parallel;
   const Tensor& residual = saved_[Saved::norm_input];
   output_ = make(MemoryKind::working, weight(linear).weight.rows);
-  if (shares_residual) issue(kernel::Scale{.factor = 1.0 / context_.tp(), .in = residual, .out = output_});
-  issue(kernel::Gemm{.transpose_b = true,
-                     .a = saved_[*linear.weights->input],
-                     .b = weight(linear).weight,
-                     .beta = shares_residual ? 1.0 : 0.0,
-                     .c = output_});
+  if (shares_residual)
+    kernels_.issue(stream_, kernel::Scale{.factor = 1.0 / context_.tp(), .in = residual, .out = output_});
+  kernels_.issue(stream_, kernel::Gemm{.transpose_b = true,
+                                       .a = saved_[*linear.weights->input],
+                                       .b = weight(linear).weight,
+                                       .beta = shares_residual ? 1.0 : 0.0,
+                                       .c = output_});
   if (has_residual() && context_.strategy.sequence_parallel)
-    issue(
+    kernels_.issue(
+        stream_,
         kernel::AddRows{.in = residual, .first = context_.tp_index * context_.own_tokens(), .out = output_});
   if (has_bias(linear))
-    issue(kernel::AddBias{.factor = 1.0 / context_.tp(), .bias = bias(linear).weight, .x = output_});
+    kernels_.issue(stream_,
+                   kernel::AddBias{.factor = 1.0 / context_.tp(), .bias = bias(linear).weight, .x = output_});
 }
 
 // Makes the columns of the output that belong to a step.
@@ -187,48 +187,52 @@ void UnitRun::make_output_columns(const Component& linear) {
   const Tensor &in = saved_[*linear.weights->input], &residual = saved_[Saved::norm_input];
   const int64_t columns = residual.columns / kPipelineSteps, first = op_.step * columns;
   output_ = make(MemoryKind::working, columns);
-  issue(kernel::Gemm{.transpose_b = true,
-                     .a = in,
-                     .b = weight(linear).weight.part(first * in.columns, columns, in.columns),
-                     .c = output_});
+  kernels_.issue(stream_,
+                 kernel::Gemm{.transpose_b = true,
+                              .a = in,
+                              .b = weight(linear).weight.part(first * in.columns, columns, in.columns),
+                              .c = output_});
   Tensor own = context_.make(stream_, MemoryKind::working, residual.rows, columns);
   context_.copy_columns(stream_, residual, first, own, 0, columns);
-  issue(kernel::AddRows{.in = own, .first = context_.tp_index * context_.own_tokens(), .out = output_});
+  kernels_.issue(stream_, kernel::AddRows{
+                              .in = own, .first = context_.tp_index * context_.own_tokens(), .out = output_});
   release(own);
   if (has_bias(linear))
-    issue(kernel::AddBias{
-        .factor = 1.0 / context_.tp(), .bias = bias(linear).weight.part(first, 1, columns), .x = output_});
+    kernels_.issue(stream_, kernel::AddBias{.factor = 1.0 / context_.tp(),
+                                            .bias = bias(linear).weight.part(first, 1, columns),
+                                            .x = output_});
 }
 
 // Makes this rank's summand, which is zero for negative tokens. Positions are in the first rank's.
-void UnitRun::lookup_forward() {
+void UnitRun::lookup_forward(const Component&) {
   const ParameterState& table = with_role(parameters_, Role::first);
   output_ = make(MemoryKind::working, table.weight.columns);
-  issue(kernel::EmbeddingForward{.tokens = rank_.tokens[op_.microbatch],
-                                 .table = table.weight,
-                                 .first = table.shard * table.weight.rows,
-                                 .out = output_});
+  kernels_.issue(stream_, kernel::EmbeddingForward{.tokens = rank_.tokens[op_.microbatch],
+                                                   .table = table.weight,
+                                                   .first = table.shard * table.weight.rows,
+                                                   .out = output_});
   if (adds_positions()) {
     Tensor positions = make(MemoryKind::working, table.weight.columns);
-    issue(kernel::EmbeddingForward{.tokens = rank_.positions,
-                                   .table = with_role(parameters_, Role::second).weight,
-                                   .first = 0,
-                                   .out = positions});
-    issue(kernel::AddRows{.in = positions, .first = 0, .out = output_});
+    kernels_.issue(stream_, kernel::EmbeddingForward{.tokens = rank_.positions,
+                                                     .table = with_role(parameters_, Role::second).weight,
+                                                     .first = 0,
+                                                     .out = positions});
+    kernels_.issue(stream_, kernel::AddRows{.in = positions, .first = 0, .out = output_});
     release(positions);
   }
   if (op_.input != kNoValue) add_images(context_, rank_.take(op_.input), output_);
 }
 
-void UnitRun::activation_forward(MemoryKind kind) {
+void UnitRun::activation_forward(const Component&) {
   const bool gated = context_.training.model.gated();
   const Tensor& in = saved_[Saved::fc1_output];
-  Tensor& out = saved_[Saved::activation] = make(kind, in.columns / (gated ? 2 : 1));
+  Tensor& out = saved_[Saved::activation] = make(kind_, in.columns / (gated ? 2 : 1));
   if (gated)
-    issue(kernel::SwigluForward{.gate_up = in, .out = out});
+    kernels_.issue(stream_, kernel::SwigluForward{.gate_up = in, .out = out});
   else
-    issue(kernel::ActivationForward{
-        .function = pointwise(context_.training.model.activation()), .x = in, .out = out});
+    kernels_.issue(stream_,
+                   kernel::ActivationForward{
+                       .function = pointwise(context_.training.model.activation()), .x = in, .out = out});
 }
 
 // After a first forward: releases the tensors that a backward makes again; with full recomputation all but
@@ -257,7 +261,8 @@ void UnitRun::input_gradient() {
   }
   const auto all = components(op_.unit);
   for (size_t i = all.size(); i-- > 0;)
-    if (is_here(all[i], UnitPass::I)) backward(all[i]);
+    if (const Run run = runs_of(all[i]).backward; run != nullptr && is_here(all[i], UnitPass::I))
+      (this->*run)(all[i]);
   const bool recomputed = (op_.part == UnitPart::whole || op_.part == UnitPart::before) && step_.last;
   if (recomputed && op_.pass == Pass::I) release(saved_[Between::gathered]);  // W gathers it again
   if (!gradient_) return;                                                     // there is another part
@@ -277,38 +282,13 @@ void UnitRun::take_output_gradient() {
   context_.device.retag(gradient, MemoryKind::saved);
 }
 
-void UnitRun::backward(const Component& component) {
-  switch (component.kind) {
-    case ComponentKind::linear:
-      if (component.width == Width::output)
-        second_linear_backward(component);
-      else
-        first_linear_backward(component);
-      break;
-    case ComponentKind::query_key_norm:
-      if (context_.training.model.variant.query_key_norm) query_key_norm_backward();
-      break;
-    case ComponentKind::rotary:
-      rotary_backward();
-      break;
-    case ComponentKind::core:
-      core_backward();
-      break;
-    case ComponentKind::activation:
-      activation_backward();
-      break;
-    default:
-      break;  // as in F; the norm's kernel adds the residual's gradient
-  }
-}
-
 // Makes the gradient of the norm's output.
 void UnitRun::first_linear_backward(const Component& linear) {
   gradient_ = context_.make(stream_, MemoryKind::working, context_.tokens(), context_.training.model.hidden);
   Tensor own = op_.pass == Pass::S ? exponentials(rank_, op_) : Tensor{};
-  issue(kernel::Gemm{.a = own ? own : saved_[*linear.weights->gradient],
-                     .b = weight(linear).weight,
-                     .c = linear_rows(op_.unit, gradient_)});
+  kernels_.issue(stream_, kernel::Gemm{.a = own ? own : saved_[*linear.weights->gradient],
+                                       .b = weight(linear).weight,
+                                       .c = linear_rows(op_.unit, gradient_)});
   release(own);
 }
 
@@ -321,54 +301,57 @@ void UnitRun::second_linear_backward(const Component& linear) {
     gradient = make(MemoryKind::working, weight(linear).weight.columns);
   }
   const Tensor rows = overlaps_ ? ring_rows(context_, op_, saved_) : saved_[Saved::output_gradient];
-  issue(kernel::Gemm{.a = rows, .b = weight(linear).weight, .c = rows_for(rows, gradient, step_)});
+  kernels_.issue(stream_, kernel::Gemm{.a = rows, .b = weight(linear).weight, .c = rows_for(rows, gradient)});
   if (step_.last) run_again();
 }
 
-// In parts, recomputations of the core are separate ops.
+// In parts, recomputations of the core are separate ops. All else is made of all rows.
 void UnitRun::run_again() {
+  step_ = {};
+  kind_ = MemoryKind::saved;
   for (const Component& again : components(op_.unit)) {
     const bool own_op = again.kind == ComponentKind::norm ||
                         (again.kind == ComponentKind::core && op_.part != UnitPart::whole);
-    if (again.recomputed(context_.strategy.recompute) && again.part != UnitPart::after && !own_op)
-      forward(again, {}, MemoryKind::saved);
+    const Run run = runs_of(again).forward;
+    if (run != nullptr && again.recomputed(context_.strategy.recompute) && again.part != UnitPart::after &&
+        !own_op)
+      (this->*run)(again);
   }
 }
 
-void UnitRun::activation_backward() {
+void UnitRun::activation_backward(const Component&) {
   Tensor &in = saved_[Saved::fc1_output], &gradient = saved_[Between::core_gradient];
   const Tensor& in_gradient = saved_[Saved::inner_gradient];
   if (context_.training.model.gated())
-    issue(kernel::SwigluBackward{.gate_up = in, .out_gradient = gradient, .gate_up_gradient = in_gradient});
+    kernels_.issue(stream_, kernel::SwigluBackward{
+                                .gate_up = in, .out_gradient = gradient, .gate_up_gradient = in_gradient});
   else
-    issue(kernel::ActivationBackward{.function = pointwise(context_.training.model.activation()),
-                                     .x = in,
-                                     .out_gradient = gradient,
-                                     .x_gradient = in_gradient});
+    kernels_.issue(stream_,
+                   kernel::ActivationBackward{.function = pointwise(context_.training.model.activation()),
+                                              .x = in,
+                                              .out_gradient = gradient,
+                                              .x_gradient = in_gradient});
   release(gradient);
   release(in);
 }
 
 void UnitRun::weight_gradients() {
-  const bool both = op_.kind == OpKind::weight_gradients;
-  if (both || op_.unit_pass == UnitPass::W_early) weight_gradients(UnitPass::W_early);
-  if (!both && op_.unit_pass == UnitPass::W_early) return;
-  weight_gradients(UnitPass::W_late);
+  const bool both = op_.kind == OpKind::weight_gradients, early = op_.unit_pass == UnitPass::W_early;
+  for (const UnitPass part : {UnitPass::W_early, UnitPass::W_late})
+    for (const Component& component : components(op_.unit)) {
+      if (!component.weights || component.weights->pass != part) continue;
+      if (!both && early != (part == UnitPass::W_early)) continue;
+      // With a vision encoder, I has kept the embedding's gradient.
+      Tensor& out_gradient = saved_[component.weights->gradient.value_or(Saved::output_gradient)];
+      if (!out_gradient) out_gradient = rank_.take(op_.input);
+      if (component.kind == ComponentKind::lookup)
+        table_gradient(out_gradient);
+      else
+        linear_gradient(component, out_gradient);
+    }
+  if (!both && early) return;
   if (op_.pass == Pass::U) release_norm(context_, stream_, saved_);
   rank_.saved.erase({op_.unit, op_.chunk, op_.layer, op_.microbatch});
-}
-
-void UnitRun::weight_gradients(UnitPass part) {
-  for (const Component& component : components(op_.unit)) {
-    if (!component.weights || component.weights->pass != part) continue;
-    // With a vision encoder, I has kept the embedding's gradient.
-    Tensor& out_gradient = saved_[component.weights->gradient.value_or(Saved::output_gradient)];
-    if (!out_gradient) out_gradient = rank_.take(op_.input);
-    if (component.kind == ComponentKind::lookup)
-      table_gradient(out_gradient);
-    else
-      linear_gradient(component, out_gradient);
-  }
 }
 
 void UnitRun::linear_gradient(const Component& linear, Tensor& out_gradient) {
@@ -376,15 +359,16 @@ void UnitRun::linear_gradient(const Component& linear, Tensor& out_gradient) {
   const bool of_norm = weights.input == Saved::norm_output;
   Tensor& in = saved_[*weights.input];
   // All ranks have the whole gradient of the patches; each adds one t-th to the group's sum.
-  issue(kernel::Gemm{.transpose_a = true,
-                     .alpha = weights.gradient ? 1 : 1.0 / context_.tp(),
-                     .a = out_gradient,
-                     .b = of_norm ? linear_rows(op_.unit, all_normed()) : in,
-                     .beta = 1,
-                     .c = weight(linear).gradient});
+  kernels_.issue(stream_, kernel::Gemm{.transpose_a = true,
+                                       .alpha = weights.gradient ? 1 : 1.0 / context_.tp(),
+                                       .a = out_gradient,
+                                       .b = of_norm ? linear_rows(op_.unit, all_normed()) : in,
+                                       .beta = 1,
+                                       .c = weight(linear).gradient});
   // All ranks have the whole gradient of an undivided bias; one of them adds it to the sum.
   if (has_bias(linear) && (weights.pass == UnitPass::W_late || context_.tp_index == 0))
-    issue(kernel::AddColumnSums{.gradient = out_gradient, .bias_gradient = bias(linear).gradient});
+    kernels_.issue(stream_,
+                   kernel::AddColumnSums{.gradient = out_gradient, .bias_gradient = bias(linear).gradient});
   if (!of_norm) release(in);
   release(out_gradient);
   if (!of_norm) return;
@@ -396,15 +380,16 @@ void UnitRun::linear_gradient(const Component& linear, Tensor& out_gradient) {
 void UnitRun::table_gradient(Tensor& out_gradient) {
   const ParameterState& table = with_role(parameters_, Role::first);
   if (op_.output != kNoValue) rank_.values[op_.output] = image_rows(context_, out_gradient);
-  issue(kernel::EmbeddingBackward{.tokens = rank_.tokens[op_.microbatch],
-                                  .out_gradient = out_gradient,
-                                  .first = table.shard * table.weight.rows,
-                                  .table_gradient = table.gradient});
+  kernels_.issue(stream_, kernel::EmbeddingBackward{.tokens = rank_.tokens[op_.microbatch],
+                                                    .out_gradient = out_gradient,
+                                                    .first = table.shard * table.weight.rows,
+                                                    .table_gradient = table.gradient});
   if (adds_positions())
-    issue(kernel::EmbeddingBackward{.tokens = rank_.positions,
-                                    .out_gradient = out_gradient,
-                                    .first = 0,
-                                    .table_gradient = with_role(parameters_, Role::second).gradient});
+    kernels_.issue(
+        stream_, kernel::EmbeddingBackward{.tokens = rank_.positions,
+                                           .out_gradient = out_gradient,
+                                           .first = 0,
+                                           .table_gradient = with_role(parameters_, Role::second).gradient});
   release(out_gradient);
 }
 

@@ -50,19 +50,27 @@ class UnitRun {
   [[nodiscard]] bool has_residual() const {
     return find_component(op_.unit, ComponentKind::residual) != nullptr;
   }
-  [[nodiscard]] Tensor rows_for(const Tensor& in, const Tensor& out, const Step& step) const;
+  [[nodiscard]] Tensor rows_for(const Tensor& in, const Tensor& out) const;
   Tensor normed();
   Tensor all_normed();
   Tensor& core_output();
 
-  // F. `kind` is the kind of kept tensors.
-  void forward(const Component& component, const Step& step, MemoryKind kind);
-  void first_linear_forward(const Component& linear, const Step& step, MemoryKind kind);
+  // What runs a component. Null: the kernels of its neighbours do, or the caller.
+  using Run = void (UnitRun::*)(const Component&);
+  struct Runs {
+    Run forward = nullptr, backward = nullptr;
+  };
+  static const Runs& runs_of(const Component& component);
+
+  // F.
+  void norm_forward(const Component&);
+  void first_linear_forward(const Component& linear);
   void make_output(const Component& linear);
   void make_output_columns(const Component& linear);
-  void lookup_forward();
-  void core_forward(int step, MemoryKind kind);
-  void activation_forward(MemoryKind kind);
+  void lookup_forward(const Component&);
+  void core_forward(const Component&);
+  void join_forward(const Component&);
+  void activation_forward(const Component&);
   void drop_recomputed();
 
   // The norm of q, or of k, by heads: what it copies from q, k and v, and its own tensors.
@@ -71,31 +79,25 @@ class UnitRun {
     Tensor input, statistics, gain, gain_gradient;  // `input` has a row for each head
   };
   [[nodiscard]] HeadNorm head_norm(bool of_k);
-  void query_key_norm_forward(MemoryKind kind);
-  void query_key_norm_backward();
-  void rotary_forward();
+  void query_key_norm_forward(const Component&);
+  void query_key_norm_backward(const Component&);
+  void rotary_forward(const Component&);
   [[nodiscard]] bool adds_positions() const {
     return context_.training.model.positions > 0 && with_role(parameters_, Role::first).shard == 0;
   }
 
   // I.
   void take_output_gradient();
-  void backward(const Component& component);
   void first_linear_backward(const Component& linear);
   void second_linear_backward(const Component& linear);
   void run_again();
-  void core_backward();
-  void rotary_backward();
-  void activation_backward();
+  void core_backward(const Component&);
+  void rotary_backward(const Component&);
+  void activation_backward(const Component&);
 
-  void weight_gradients(UnitPass part);
   void linear_gradient(const Component& linear, Tensor& out_gradient);
   void table_gradient(Tensor& out_gradient);
 
-  template <typename Kernel>
-  void issue(const Kernel& kernel) {
-    context_.device.kernels().issue(stream_, kernel);
-  }
   Tensor make(MemoryKind kind, int64_t columns) { return context_.make(stream_, kind, rows_, columns); }
   void release(Tensor& tensor) { context_.release(stream_, tensor); }
 
@@ -105,11 +107,13 @@ class UnitRun {
   const std::vector<ParameterState>& parameters_;
   SavedUnit& saved_;
   Stream& stream_;
+  Kernels& kernels_;
   const bool overlaps_;  // the op is a step of a tensor-parallel ring or pipeline (tp_overlap)
   const int64_t rows_;   // between the linear layers
-  const Step step_;
-  Tensor gathered_;           // with sequence parallelism: F's input
-  Tensor output_, gradient_;  // F's output; in I the gradient of the norm's output
+  Step step_;
+  MemoryKind kind_ = MemoryKind::saved;  // of tensors that the component keeps
+  Tensor gathered_;                      // with sequence parallelism: F's input
+  Tensor output_, gradient_;             // F's output; in I the gradient of the norm's output
 };
 
 }  // namespace stp
