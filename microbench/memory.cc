@@ -73,18 +73,26 @@ std::vector<Kernel> kernels_of(Unit unit, UnitPass pass, const MemoryOperands& o
   };
   const bool forward = pass == UnitPass::F;
   if (forward)
-    add(traffic({of.x, of.gain}, {of.y, of.rstd}),
-        kernel::RmsNormForward{.x = of.x, .gain = of.gain, .epsilon = 1e-6, .y = of.y, .rstd = of.rstd});
+    add(traffic({of.x, of.gain}, {of.y, of.rstd}), kernel::NormForward{.centred = false,
+                                                                       .x = of.x,
+                                                                       .gain = of.gain,
+                                                                       .bias = {},
+                                                                       .epsilon = 1e-6,
+                                                                       .y = of.y,
+                                                                       .statistics = of.rstd});
   else
     add(traffic({of.y, of.x, of.gain, of.rstd, of.x, of.gain_gradient}, {of.y, of.gain_gradient}),
-        kernel::RmsNormBackward{.dy = of.y,
-                                .x = of.x,
-                                .gain = of.gain,
-                                .rstd = of.rstd,
-                                .residual_factor = 1,
-                                .residual = of.x,
-                                .dx = of.y,
-                                .gain_gradient = of.gain_gradient});
+        kernel::NormBackward{.centred = false,
+                             .dy = of.y,
+                             .x = of.x,
+                             .gain = of.gain,
+                             .statistics = of.rstd,
+                             .residual_factor = 1,
+                             .residual = of.x,
+                             .dx = of.y,
+                             .gain_gradient = of.gain_gradient,
+                             .bias_gradient = {}});
+  all.back().name = forward ? "rms_norm_forward" : "rms_norm_backward";
   if (unit == Unit::attn && forward)
     add(traffic({of.qkv, of.bias}, {of.qkv}),
         kernel::BiasRopeForward{.shape = of.shape, .theta = 1e4, .bias = of.bias, .qkv = of.qkv});

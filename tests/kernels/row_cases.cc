@@ -24,7 +24,7 @@ TEST_P(KernelCases, RmsNormForward) {
     for (const double epsilon : {1e-6, 0.5})
       expect_exact({in(rows, columns), in(1, columns), out(rows, columns), out(rows, 1, Kind::statistics)},
                    [&](const On& on) {
-                     on.issue(kernel::RmsNormForward{on.t[0], on.t[1], epsilon, on.t[2], on.t[3]});
+                     on.issue(kernel::NormForward{false, on.t[0], on.t[1], {}, epsilon, on.t[2], on.t[3]});
                    });
 }
 
@@ -45,16 +45,24 @@ TEST_P(KernelCases, RmsNormBackward) {
       expect_exact({in(rows, columns), in(rows, columns), in(1, columns), rstd, in(rows, columns),
                     out(rows, columns), in_out(1, columns, Kind::statistics)},
                    [&](const On& on) {
-                     on.issue(kernel::RmsNormBackward{on.t[0], on.t[1], on.t[2], on.t[3], 0.5,
-                                                      residual ? on.t[4] : Tensor{}, on.t[5], on.t[6]});
+                     on.issue(kernel::NormBackward{false,
+                                                   on.t[0],
+                                                   on.t[1],
+                                                   on.t[2],
+                                                   on.t[3],
+                                                   0.5,
+                                                   residual ? on.t[4] : Tensor{},
+                                                   on.t[5],
+                                                   on.t[6],
+                                                   {}});
                    });
     if (columns > 5000) continue;
-    expect_exact(
-        {in_out(rows, columns), in(rows, columns), in(1, columns), rstd,
-         in_out(1, columns, Kind::statistics)},
-        [&](const On& on) {  // in place
-          on.issue(kernel::RmsNormBackward{on.t[0], on.t[1], on.t[2], on.t[3], 1, {}, on.t[0], on.t[4]});
-        });
+    expect_exact({in_out(rows, columns), in(rows, columns), in(1, columns), rstd,
+                  in_out(1, columns, Kind::statistics)},
+                 [&](const On& on) {  // in place
+                   on.issue(kernel::NormBackward{
+                       false, on.t[0], on.t[1], on.t[2], on.t[3], 1, {}, on.t[0], on.t[4], {}});
+                 });
   }
 }
 
@@ -65,8 +73,8 @@ TEST_P(KernelCases, LayerNorm) {
           expect_exact({in(rows, columns), in(1, columns), in(1, columns), out(rows, columns),
                         out(rows, 2, Kind::statistics)},
                        [&](const On& on) {
-                         on.issue(kernel::LayerNormForward{on.t[0], on.t[1], with_bias ? on.t[2] : Tensor{},
-                                                           0.5, on.t[3], on.t[4]});
+                         on.issue(kernel::NormForward{true, on.t[0], on.t[1], with_bias ? on.t[2] : Tensor{},
+                                                      0.5, on.t[3], on.t[4]});
                        });
       const Operand statistics = kept(rows, 2, forward[4], Kind::statistics);
       const Operand x{rows, columns, Kind::x, Role::in, forward[0]};
@@ -74,9 +82,9 @@ TEST_P(KernelCases, LayerNorm) {
         expect_exact({in_out(rows, columns), x, in(1, columns), statistics, in(rows, columns),
                       in_out(1, columns, Kind::statistics), in_out(1, columns, Kind::statistics)},
                      [&](const On& on) {  // in place
-                       on.issue(kernel::LayerNormBackward{on.t[0], on.t[1], on.t[2], on.t[3], 0.5,
-                                                          residual ? on.t[4] : Tensor{}, on.t[0], on.t[5],
-                                                          with_bias ? on.t[6] : Tensor{}});
+                       on.issue(kernel::NormBackward{true, on.t[0], on.t[1], on.t[2], on.t[3], 0.5,
+                                                     residual ? on.t[4] : Tensor{}, on.t[0], on.t[5],
+                                                     with_bias ? on.t[6] : Tensor{}});
                      });
     }
 }

@@ -121,13 +121,13 @@ class MutatedKernels : public ForwardingKernels<MutatedKernels> {
     if (mutation_.spoiled_gradient && mutation_.spoiled_gradient(gemm.c))
       real_->issue(s, kernel::Fill{.tensor = gemm.c, .value = std::numeric_limits<double>::quiet_NaN()});
   }
-  void run_any(Stream& s, const kernel::RmsNormForward& norm) {
+  void run_any(Stream& s, const kernel::NormForward& norm) {
     if (mutation_.late_forward > 0) late_->wait_in(s);
     real_->issue(s, norm);
     if (mutation_.keep_saved)
       kept_.push_back(device_.allocate(s, MemoryKind::saved, norm.x.type, norm.x.rows, 1));
   }
-  void run_any(Stream& s, kernel::RmsNormBackward norm) {
+  void run_any(Stream& s, kernel::NormBackward norm) {
     if (mutation_.residual) norm.residual_factor = mutation_.residual(norm.residual_factor);
     real_->issue(s, norm);
   }

@@ -119,14 +119,14 @@ TEST_P(CpuKernels, RmsNorm) {
     const Tensor tx = put(rows, columns, x), tg = put(1, columns, gain), ty = fresh(rows, columns),
                  tr = fresh(rows, 1, sums_), tdx = fresh(rows, columns), in_place = put(rows, columns, dy),
                  sums = put_sums(1, columns, before), other_sums = put_sums(1, columns, before);
-    issue(kernel::RmsNormForward{tx, tg, 1e-3, ty, tr});
+    issue(kernel::NormForward{false, tx, tg, Tensor{}, 1e-3, ty, tr});
     expect_near(ty, y, 10);
     expect_near(tr, rstd, 10);
-    issue(kernel::RmsNormBackward{put(rows, columns, dy), tx, tg, tr, 0.25, put(rows, columns, residual), tdx,
-                                  sums});
+    issue(kernel::NormBackward{false, put(rows, columns, dy), tx, tg, tr, 0.25, put(rows, columns, residual),
+                               tdx, sums, Tensor{}});
     expect_near(tdx, with_residual, 100);
     expect_near(sums, gain_gradient, 10);
-    issue(kernel::RmsNormBackward{in_place, tx, tg, tr, 0.25, Tensor{}, in_place, other_sums});
+    issue(kernel::NormBackward{false, in_place, tx, tg, tr, 0.25, Tensor{}, in_place, other_sums, Tensor{}});
     expect_near(in_place, dx, 100);
     expect_near(other_sums, gain_gradient, 10);
   }
@@ -165,22 +165,22 @@ TEST_P(CpuKernels, LayerNorm) {
                  ts = fresh(rows, 2, sums_), tdx = fresh(rows, columns), in_place = put(rows, columns, dy),
                  gains = put_sums(1, columns, before), biases = put_sums(1, columns, bias_before),
                  again = put_sums(1, columns, before);
-    issue(kernel::LayerNormForward{tx, tg, put(1, columns, bias), 1e-3, ty, ts});
+    issue(kernel::NormForward{true, tx, tg, put(1, columns, bias), 1e-3, ty, ts});
     expect_near(ty, y, 10);
     expect_near(ts, statistics, 10);
-    issue(kernel::LayerNormBackward{put(rows, columns, dy), tx, tg, ts, 0.25, put(rows, columns, residual),
-                                    tdx, gains, biases});
+    issue(kernel::NormBackward{true, put(rows, columns, dy), tx, tg, ts, 0.25, put(rows, columns, residual),
+                               tdx, gains, biases});
     expect_near(tdx, with_residual, 100);
     expect_near(gains, gain_gradient, 10);
     expect_near(biases, bias_gradient, 10);
-    issue(kernel::LayerNormBackward{in_place, tx, tg, ts, 0.25, Tensor{}, in_place, again, biases});
+    issue(kernel::NormBackward{true, in_place, tx, tg, ts, 0.25, Tensor{}, in_place, again, biases});
     expect_near(in_place, dx, 100);
     expect_near(again, gain_gradient, 10);
-    issue(kernel::LayerNormForward{tx, tg, Tensor{}, 1e-3, ty, ts});
+    issue(kernel::NormForward{true, tx, tg, Tensor{}, 1e-3, ty, ts});
     for (size_t i = 0; i < y.size(); ++i) y[i] -= bias[i % columns];
     expect_near(ty, y, 10);
     const Tensor plain = put(rows, columns, dy), sums = put_sums(1, columns, before);
-    issue(kernel::LayerNormBackward{plain, tx, tg, ts, 0, Tensor{}, plain, sums, Tensor{}});
+    issue(kernel::NormBackward{true, plain, tx, tg, ts, 0, Tensor{}, plain, sums, Tensor{}});
     expect_near(plain, dx, 100);
     expect_near(sums, gain_gradient, 10);
   }

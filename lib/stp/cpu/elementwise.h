@@ -86,51 +86,7 @@ void compute(const kernel::AddColumnSums& k) {
 }
 
 template <typename T>
-void compute(const kernel::RmsNormForward& k) {
-  const int64_t columns = k.x.columns;
-  const In<T> all(k.x), gain(k.gain);
-  const Out<T> out(k.y);
-  T* const rstd = data<T>(k.rstd);
-  for (int64_t row = 0; row < k.x.rows; ++row) {
-    const T* const x = all + row * columns;
-    T* const y = out + row * columns;
-    const double mean = sum_of_squares(columns, x) / static_cast<double>(columns);
-    const T r = rstd[row] = static_cast<T>(1 / std::sqrt(mean + k.epsilon));
-    for (int64_t i = 0; i < columns; ++i) y[i] = x[i] * r * gain[i];
-  }
-}
-
-template <typename T>
-void compute(const kernel::RmsNormBackward& k) {
-  const int64_t columns = k.x.columns;
-  const In<T> all_dy(k.dy), all_x(k.x), gain(k.gain);
-  const InIfAny<T> residual(k.residual);
-  const Out<T> out(k.dx);
-  const T* const rstd = data<T>(k.rstd);
-  T* const gain_gradient = data<T>(k.gain_gradient);
-  const T factor = static_cast<T>(k.residual_factor);
-  for (int64_t row = 0; row < k.x.rows; ++row) {
-    const T *dy = all_dy + row * columns, *x = all_x + row * columns;
-    T* const dx = out + row * columns;
-    const T r = rstd[row];
-    const double along = sum_of(columns, [&](int64_t i) {
-      return static_cast<double>(dy[i]) * static_cast<double>(gain[i]) * static_cast<double>(x[i]);
-    });
-    // y = x·r·gain, ∂r/∂x = −r³·x / columns
-    const T pull = static_cast<T>(along * static_cast<double>(r) * static_cast<double>(r) *
-                                  static_cast<double>(r) / static_cast<double>(columns));
-    for (int64_t i = 0; i < columns; ++i) gain_gradient[i] += dy[i] * x[i] * r;
-    if (residual == nullptr) {
-      for (int64_t i = 0; i < columns; ++i) dx[i] = dy[i] * gain[i] * r - x[i] * pull;
-    } else {
-      const T* add = residual + row * columns;
-      for (int64_t i = 0; i < columns; ++i) dx[i] = dy[i] * gain[i] * r - x[i] * pull + factor * add[i];
-    }
-  }
-}
-
-template <typename T>
-void compute(const kernel::LayerNormForward& k) {
+void compute(const kernel::NormForward& k) {
   const int64_t columns = k.x.columns;
   const In<T> all(k.x), gain(k.gain);
   const InIfAny<T> bias(k.bias);
@@ -138,23 +94,26 @@ void compute(const kernel::LayerNormForward& k) {
   T* const statistics = data<T>(k.statistics);
   for (int64_t row = 0; row < k.x.rows; ++row) {
     const T* const x = all + row * columns;
-    T* const y = out + row * columns;
-    const double mean = sum_of(columns, [&](int64_t i) { return x[i]; }) / static_cast<double>(columns);
+    T *const y = out + row * columns, *const own = statistics + row * k.statistics.columns;
+    const double mean =
+        k.centred ? sum_of(columns, [&](int64_t i) { return x[i]; }) / static_cast<double>(columns) : 0;
     const double variance = sum_of(columns,
                                    [&](int64_t i) {
                                      const double from_mean = static_cast<double>(x[i]) - mean;
                                      return from_mean * from_mean;
                                    }) /
                             static_cast<double>(columns);
-    const T m = statistics[2 * row] = static_cast<T>(mean);
-    const T r = statistics[2 * row + 1] = static_cast<T>(1 / std::sqrt(variance + k.epsilon));
-    for (int64_t i = 0; i < columns; ++i)
-      y[i] = (x[i] - m) * r * gain[i] + (bias == nullptr ? T{0} : bias[i]);
+    const T m = static_cast<T>(mean), r = static_cast<T>(1 / std::sqrt(variance + k.epsilon));
+    if (k.centred) own[0] = m;
+    own[k.statistics.columns - 1] = r;
+    for (int64_t i = 0; i < columns; ++i) y[i] = (x[i] - m) * r * gain[i];
+    if (!k.centred) continue;  // −0 stays
+    for (int64_t i = 0; i < columns; ++i) y[i] += bias == nullptr ? T{0} : bias[i];
   }
 }
 
 template <typename T>
-void compute(const kernel::LayerNormBackward& k) {
+void compute(const kernel::NormBackward& k) {
   const int64_t columns = k.x.columns;
   const In<T> all_dy(k.dy), all_x(k.x), gain(k.gain);
   const InIfAny<T> residual(k.residual);
@@ -166,17 +125,29 @@ void compute(const kernel::LayerNormBackward& k) {
   for (int64_t row = 0; row < k.x.rows; ++row) {
     const T *dy = all_dy + row * columns, *x = all_x + row * columns;
     T* const dx = out + row * columns;
-    const T m = statistics[2 * row], r = statistics[2 * row + 1];
-    // With n = (x − mean)·r and g = dy·gain: dx = r·(g − mean(g) − n·mean(g·n)).
-    const double mean = sum_of(columns, [&](int64_t i) { return dy[i] * gain[i]; });
-    const double along = sum_of(columns, [&](int64_t i) { return dy[i] * gain[i] * (x[i] - m) * r; });
-    const T shift = static_cast<T>(mean / static_cast<double>(columns));
-    const T pull = static_cast<T>(along / static_cast<double>(columns));
-    for (int64_t i = 0; i < columns; ++i) {
-      const T normed = (x[i] - m) * r, g = dy[i];
-      gain_gradient[i] += g * normed;
-      if (bias_gradient != nullptr) bias_gradient[i] += g;
-      dx[i] = r * (g * gain[i] - shift - normed * pull);
+    if (k.centred) {
+      const T m = statistics[2 * row], r = statistics[2 * row + 1];
+      // With n = (x − mean)·r and g = dy·gain: dx = r·(g − mean(g) − n·mean(g·n)).
+      const double mean = sum_of(columns, [&](int64_t i) { return dy[i] * gain[i]; });
+      const double along = sum_of(columns, [&](int64_t i) { return dy[i] * gain[i] * (x[i] - m) * r; });
+      const T shift = static_cast<T>(mean / static_cast<double>(columns));
+      const T pull = static_cast<T>(along / static_cast<double>(columns));
+      for (int64_t i = 0; i < columns; ++i) {
+        const T normed = (x[i] - m) * r, g = dy[i];
+        gain_gradient[i] += g * normed;
+        if (bias_gradient != nullptr) bias_gradient[i] += g;
+        dx[i] = r * (g * gain[i] - shift - normed * pull);
+      }
+    } else {
+      const T r = statistics[row];
+      const double along = sum_of(columns, [&](int64_t i) {
+        return static_cast<double>(dy[i]) * static_cast<double>(gain[i]) * static_cast<double>(x[i]);
+      });
+      // y = x·r·gain, ∂r/∂x = −r³·x / columns
+      const T pull = static_cast<T>(along * static_cast<double>(r) * static_cast<double>(r) *
+                                    static_cast<double>(r) / static_cast<double>(columns));
+      for (int64_t i = 0; i < columns; ++i) gain_gradient[i] += dy[i] * x[i] * r;
+      for (int64_t i = 0; i < columns; ++i) dx[i] = dy[i] * gain[i] * r - x[i] * pull;
     }
     if (residual == nullptr) continue;
     for (int64_t i = 0; i < columns; ++i) dx[i] += factor * residual[row * columns + i];

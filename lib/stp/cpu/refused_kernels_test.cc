@@ -70,12 +70,13 @@ TEST_F(RefusedKernels, Gemm) {
 }
 
 TEST_F(RefusedKernels, RmsNorm) {
-  expect_refused(kernel::RmsNormForward{x_, column_, 0, y_, column_}, "gain");
-  expect_refused(kernel::RmsNormForward{x_, row_, 0, tall_, column_}, "y is");
-  expect_refused(kernel::RmsNormForward{x_, row_, 0, y_, row_}, "rstd");
-  expect_refused(kernel::RmsNormForward{none_, row_, 0, y_, column_}, "a tensor is empty");
+  expect_refused(kernel::NormForward{false, x_, column_, none_, 0, y_, column_}, "gain");
+  expect_refused(kernel::NormForward{false, x_, row_, none_, 0, tall_, column_}, "y is");
+  expect_refused(kernel::NormForward{false, x_, row_, none_, 0, y_, row_}, "the statistics is 1 x 8");
+  expect_refused(kernel::NormForward{false, x_, row_, row_, 0, y_, column_}, "bias");
+  expect_refused(kernel::NormForward{false, none_, row_, none_, 0, y_, column_}, "a tensor is empty");
   const auto backward = [&](const Tensor& dy, const Tensor& residual, const Tensor& dx, const Tensor& sums) {
-    return kernel::RmsNormBackward{dy, x_, row_, column_, 1, residual, dx, sums};
+    return kernel::NormBackward{false, dy, x_, row_, column_, 1, residual, dx, sums, none_};
   };
   expect_refused(backward(tall_, none_, y_, row_), "dy");
   expect_refused(backward(y_, tall_, y_, row_), "residual");
@@ -84,13 +85,13 @@ TEST_F(RefusedKernels, RmsNorm) {
 }
 
 TEST_F(RefusedKernels, LayerNormAndActivations) {
-  expect_refused(kernel::LayerNormForward{x_, column_, row_, 0, y_, pair_}, "gain");
-  expect_refused(kernel::LayerNormForward{x_, row_, row_, 0, y_, column_}, "the statistics is 6 x 1");
-  expect_refused(kernel::LayerNormForward{x_, row_, column_, 0, y_, pair_}, "bias");
+  expect_refused(kernel::NormForward{true, x_, column_, row_, 0, y_, pair_}, "gain");
+  expect_refused(kernel::NormForward{true, x_, row_, row_, 0, y_, column_}, "the statistics is 6 x 1");
+  expect_refused(kernel::NormForward{true, x_, row_, column_, 0, y_, pair_}, "bias");
   const auto backward = [&](const Tensor& residual, const Tensor& dx, const Tensor& sums) {
-    return kernel::LayerNormBackward{y_, x_, row_, pair_, 1, residual, dx, sums, row_};
+    return kernel::NormBackward{true, y_, x_, row_, pair_, 1, residual, dx, sums, row_};
   };
-  expect_refused(kernel::LayerNormBackward{tall_, x_, row_, pair_, 1, none_, y_, row_, row_}, "dy");
+  expect_refused(kernel::NormBackward{true, tall_, x_, row_, pair_, 1, none_, y_, row_, row_}, "dy");
   expect_refused(backward(tall_, y_, row_), "residual");
   expect_refused(backward(none_, double_, row_), "dx");
   expect_refused(backward(none_, y_, column_), "gradient");
@@ -193,10 +194,11 @@ TEST_F(RefusedKernels, MixedTypes) {
   expect_refused(gemm(narrow, x_, square), "b is 6 x 8 f32, not 6 x 8 bf16");
   expect_refused(gemm(x_, y_, square), "c is 6 x 6 bf16, not 6 x 6 f32");
   expect_refused(gemm(narrow, narrow, square64), "c is 6 x 6 f64, not 6 x 6 f32");
-  expect_refused(kernel::RmsNormForward{narrow, row_, 0, narrow, column_},
+  expect_refused(kernel::NormForward{false, narrow, row_, none_, 0, narrow, column_},
                  "gain is 1 x 8 f32, not 1 x 8 bf16");
-  expect_refused(kernel::RmsNormBackward{narrow, narrow, narrow_row, column_, 1, none_, narrow, narrow_row},
-                 "gradient is 1 x 8 bf16, not 1 x 8 f32");
+  expect_refused(
+      kernel::NormBackward{false, narrow, narrow, narrow_row, column_, 1, none_, narrow, narrow_row, none_},
+      "gradient is 1 x 8 bf16, not 1 x 8 f32");
   expect_refused(kernel::AddColumnSums{narrow, narrow_row}, "bf16, not 1 x 8 f32");
   expect_refused(kernel::EmbeddingBackward{tokens_, narrow, 0, narrow}, "bf16, not 6 x 8 f32");
   const Tensor narrow_column = tensor(6, 1, DType::bf16);

@@ -133,46 +133,12 @@ struct Gemm {
 
 // Norms, over the columns of each row.
 
-/// RMSNorm: y = x · rstd · gain; rstd = 1/√(mean(x²) + epsilon) is of S.
-struct RmsNormForward {
-  static constexpr auto name = "rms_norm_forward";
-  TensorView x, gain;
-  double epsilon;
-  TensorView y, rstd;
-
-  [[nodiscard]] DType type() const { return x.type; }
-  void check() const {
-    expect(name, x,
-           {{"gain", gain, 1, x.columns, x.type},
-            {"y", y, x.rows, x.columns, x.type},
-            {"rstd", rstd, x.rows, 1, statistics_type(x.type)}});
-  }
-};
-
-/// dx = (∂y/∂x)ᵀ·dy + residual_factor · residual; gain_gradient (of S) += Σ_rows dy · x · rstd. `residual`
-/// may be empty. dx may be dy.
-struct RmsNormBackward {
-  static constexpr auto name = "rms_norm_backward";
-  TensorView dy, x, gain, rstd;
-  double residual_factor;
-  TensorView residual, dx, gain_gradient;
-
-  [[nodiscard]] DType type() const { return x.type; }
-  void check() const {
-    expect(name, x,
-           {{"dy", dy, x.rows, x.columns, x.type},
-            {"gain", gain, 1, x.columns, x.type},
-            {"rstd", rstd, x.rows, 1, statistics_type(x.type)},
-            {"dx", dx, x.rows, x.columns, x.type},
-            {"the gain's gradient", gain_gradient, 1, x.columns, statistics_type(x.type)}});
-    if (residual) expect(name, x, {{"residual", residual, x.rows, x.columns, x.type}});
-  }
-};
-
-/// LayerNorm: y = (x − mean) · rstd · gain + bias, rstd = 1/√(variance + epsilon). `bias` may be empty.
-/// `statistics` (of S) has rows of mean and rstd.
-struct LayerNormForward {
-  static constexpr auto name = "layer_norm_forward";
+/// y = (x − mean) · rstd · gain + bias, rstd = 1/√(variance + epsilon); `bias` may be empty. `centred`:
+/// LayerNorm. Else RMSNorm: the mean counts as 0, and there is no bias. `statistics` (of S) has rows of mean
+/// and rstd, with RMSNorm of rstd.
+struct NormForward {
+  static constexpr auto name = "norm_forward";
+  bool centred;
   TensorView x, gain, bias;
   double epsilon;
   TensorView y, statistics;
@@ -182,30 +148,32 @@ struct LayerNormForward {
     expect(name, x,
            {{"gain", gain, 1, x.columns, x.type},
             {"y", y, x.rows, x.columns, x.type},
-            {"the statistics", statistics, x.rows, 2, statistics_type(x.type)}});
-    if (bias) expect(name, x, {{"bias", bias, 1, x.columns, x.type}});
+            {"the statistics", statistics, x.rows, centred ? 2 : 1, statistics_type(x.type)}});
+    if (bias) expect(name, x, {{"bias", bias, centred ? 1 : 0, x.columns, x.type}});
   }
 };
 
 /// dx = (∂y/∂x)ᵀ·dy + residual_factor · residual; gain_gradient (of S) += Σ_rows dy · (x − mean) · rstd,
 /// bias_gradient (of S), which may be empty, += Σ_rows dy. `residual` may be empty. dx may be dy.
-struct LayerNormBackward {
-  static constexpr auto name = "layer_norm_backward";
+struct NormBackward {
+  static constexpr auto name = "norm_backward";
+  bool centred;
   TensorView dy, x, gain, statistics;
   double residual_factor;
   TensorView residual, dx, gain_gradient, bias_gradient;
 
   [[nodiscard]] DType type() const { return x.type; }
   void check() const {
+    const DType sums = statistics_type(x.type);
     expect(name, x,
            {{"dy", dy, x.rows, x.columns, x.type},
             {"gain", gain, 1, x.columns, x.type},
-            {"the statistics", statistics, x.rows, 2, statistics_type(x.type)},
+            {"the statistics", statistics, x.rows, centred ? 2 : 1, sums},
             {"dx", dx, x.rows, x.columns, x.type},
-            {"the gain's gradient", gain_gradient, 1, x.columns, statistics_type(x.type)}});
+            {"the gain's gradient", gain_gradient, 1, x.columns, sums}});
     if (residual) expect(name, x, {{"residual", residual, x.rows, x.columns, x.type}});
     if (bias_gradient)
-      expect(name, x, {{"the bias's gradient", bias_gradient, 1, x.columns, statistics_type(x.type)}});
+      expect(name, x, {{"the bias's gradient", bias_gradient, centred ? 1 : 0, x.columns, sums}});
   }
 };
 
@@ -452,12 +420,11 @@ struct AdamW {
   }
 };
 
-using All =
-    std::tuple<Fill, Copy, CopyColumns, Scale, AddRows, CheckFinite, Gemm, RmsNormForward, RmsNormBackward,
-               LayerNormForward, LayerNormBackward, BiasRopeForward, RopeBackward, AddBias, AddColumnSums,
-               AttentionForward, AttentionBackward, AttentionMergeForward, AttentionMergeBackward,
-               SwigluForward, SwigluBackward, ActivationForward, ActivationBackward, EmbeddingForward,
-               EmbeddingBackward, ExponentialSums, RescaleRows, CrossEntropy, AddSumOfSquares, AdamW>;
+using All = std::tuple<Fill, Copy, CopyColumns, Scale, AddRows, CheckFinite, Gemm, NormForward, NormBackward,
+                       BiasRopeForward, RopeBackward, AddBias, AddColumnSums, AttentionForward,
+                       AttentionBackward, AttentionMergeForward, AttentionMergeBackward, SwigluForward,
+                       SwigluBackward, ActivationForward, ActivationBackward, EmbeddingForward,
+                       EmbeddingBackward, ExponentialSums, RescaleRows, CrossEntropy, AddSumOfSquares, AdamW>;
 
 }  // namespace kernel
 

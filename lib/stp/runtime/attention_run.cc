@@ -36,11 +36,13 @@ void UnitRun::query_key_norm_forward(const Component&) {
     Tensor out = make(MemoryKind::working, norm.columns);
     context_.copy_columns(stream_, saved_[Saved::qkv], norm.column, norm.input.part(0, rows_, norm.columns),
                           0, norm.columns);
-    kernels_.issue(stream_, kernel::RmsNormForward{.x = norm.input,
-                                                   .gain = norm.gain,
-                                                   .epsilon = context_.training.model.norm_epsilon,
-                                                   .y = out.part(0, norm.input.rows, norm.input.columns),
-                                                   .rstd = norm.statistics});
+    kernels_.issue(stream_, kernel::NormForward{.centred = false,
+                                                .x = norm.input,
+                                                .gain = norm.gain,
+                                                .bias = {},
+                                                .epsilon = context_.training.model.norm_epsilon,
+                                                .y = out.part(0, norm.input.rows, norm.input.columns),
+                                                .statistics = norm.statistics});
     context_.copy_columns(stream_, out, 0, saved_[Saved::qkv], norm.column, norm.columns);
     release(out);
   }
@@ -53,14 +55,16 @@ void UnitRun::query_key_norm_backward(const Component&) {
     Tensor copy = make(MemoryKind::working, norm.columns);
     const Tensor gradient = copy.part(0, norm.input.rows, norm.input.columns);
     context_.copy_columns(stream_, saved_[Saved::inner_gradient], norm.column, copy, 0, norm.columns);
-    kernels_.issue(stream_, kernel::RmsNormBackward{.dy = gradient,
-                                                    .x = norm.input,
-                                                    .gain = norm.gain,
-                                                    .rstd = norm.statistics,
-                                                    .residual_factor = 0,
-                                                    .residual = {},
-                                                    .dx = gradient,
-                                                    .gain_gradient = norm.gain_gradient});
+    kernels_.issue(stream_, kernel::NormBackward{.centred = false,
+                                                 .dy = gradient,
+                                                 .x = norm.input,
+                                                 .gain = norm.gain,
+                                                 .statistics = norm.statistics,
+                                                 .residual_factor = 0,
+                                                 .residual = {},
+                                                 .dx = gradient,
+                                                 .gain_gradient = norm.gain_gradient,
+                                                 .bias_gradient = {}});
     context_.copy_columns(stream_, copy, 0, saved_[Saved::inner_gradient], norm.column, norm.columns);
     release(copy);
   }

@@ -64,48 +64,31 @@ void norm_forward(const UnitContext& context, Stream& stream, const std::vector<
                               saved[Saved::norm_input].rows, is_layer_norm(context) ? 2 : 1);
   saved[Saved::norm_output] =
       context.make(stream, of_output, saved[Saved::norm_input].rows, saved[Saved::norm_input].columns);
-  const Tensor& gain = norm_of(parameters).weight;
-  const double epsilon = context.training.model.norm_epsilon;
-  if (is_layer_norm(context))
-    context.issue(stream,
-                  kernel::LayerNormForward{.x = saved[Saved::norm_input],
-                                           .gain = gain,
-                                           .bias = of_norm_bias(context, parameters, &ParameterState::weight),
-                                           .epsilon = epsilon,
-                                           .y = saved[Saved::norm_output],
-                                           .statistics = saved[Saved::norm_statistics]});
-  else
-    context.issue(stream, kernel::RmsNormForward{.x = saved[Saved::norm_input],
-                                                 .gain = gain,
-                                                 .epsilon = epsilon,
-                                                 .y = saved[Saved::norm_output],
-                                                 .rstd = saved[Saved::norm_statistics]});
+  context.issue(stream,
+                kernel::NormForward{.centred = is_layer_norm(context),
+                                    .x = saved[Saved::norm_input],
+                                    .gain = norm_of(parameters).weight,
+                                    .bias = of_norm_bias(context, parameters, &ParameterState::weight),
+                                    .epsilon = context.training.model.norm_epsilon,
+                                    .y = saved[Saved::norm_output],
+                                    .statistics = saved[Saved::norm_statistics]});
 }
 
 void norm_backward(const UnitContext& context, Stream& stream, const std::vector<ParameterState>& parameters,
                    SavedUnit& saved, double factor, const Tensor& residual, const Tensor& gradient,
                    bool keeps) {
   const ParameterState& gain = norm_of(parameters);
-  if (is_layer_norm(context))
-    context.issue(stream, kernel::LayerNormBackward{
-                              .dy = gradient,
-                              .x = saved[Saved::norm_input],
-                              .gain = gain.weight,
-                              .statistics = saved[Saved::norm_statistics],
-                              .residual_factor = factor,
-                              .residual = residual,
-                              .dx = gradient,
-                              .gain_gradient = gain.gradient,
-                              .bias_gradient = of_norm_bias(context, parameters, &ParameterState::gradient)});
-  else
-    context.issue(stream, kernel::RmsNormBackward{.dy = gradient,
-                                                  .x = saved[Saved::norm_input],
-                                                  .gain = gain.weight,
-                                                  .rstd = saved[Saved::norm_statistics],
-                                                  .residual_factor = factor,
-                                                  .residual = residual,
-                                                  .dx = gradient,
-                                                  .gain_gradient = gain.gradient});
+  context.issue(stream, kernel::NormBackward{
+                            .centred = is_layer_norm(context),
+                            .dy = gradient,
+                            .x = saved[Saved::norm_input],
+                            .gain = gain.weight,
+                            .statistics = saved[Saved::norm_statistics],
+                            .residual_factor = factor,
+                            .residual = residual,
+                            .dx = gradient,
+                            .gain_gradient = gain.gradient,
+                            .bias_gradient = of_norm_bias(context, parameters, &ParameterState::gradient)});
   if (!keeps) release_norm(context, stream, saved);
 }
 

@@ -52,10 +52,8 @@ class CudaKernels : public Kernels {
   void run(Stream& stream, const kernel::AddRows& k) override;
   void run(Stream& stream, const kernel::CheckFinite& k) override;
   void run(Stream& stream, const kernel::Gemm& k) override;
-  void run(Stream& stream, const kernel::RmsNormForward& k) override;
-  void run(Stream& stream, const kernel::RmsNormBackward& k) override;
-  void run(Stream& stream, const kernel::LayerNormForward& k) override;
-  void run(Stream& stream, const kernel::LayerNormBackward& k) override;
+  void run(Stream& stream, const kernel::NormForward& k) override;
+  void run(Stream& stream, const kernel::NormBackward& k) override;
   void run(Stream& stream, const kernel::BiasRopeForward& k) override;
   void run(Stream& stream, const kernel::RopeBackward& k) override;
   void run(Stream& stream, const kernel::AddBias& k) override;

@@ -158,19 +158,18 @@ void add_shares(Stream& stream, int64_t count, const float* shares, const Tensor
 }
 
 template <bool kCentred, typename T>
-void norm_forward(Stream& stream, const TensorView& x, const TensorView& gain, const TensorView& bias,
-                  double epsilon, const TensorView& y, const TensorView& statistics) {
-  by_width<T>(x.columns, [&](auto width) {
+void norm_forward(Stream& stream, const kernel::NormForward& k) {
+  by_width<T>(k.x.columns, [&](auto width) {
     const auto kernel = norm_forward_kernel<kCentred, T, width>;
-    start(stream, kernel, row_shape(kernel, x.rows, x.columns / width, kRowThreads), x.rows,
-          static_cast<int>(x.columns), data<T>(x), data<T>(gain), data<T>(bias), static_cast<float>(epsilon),
-          data<T>(y), data<float>(statistics));
+    start(stream, kernel, row_shape(kernel, k.x.rows, k.x.columns / width, kRowThreads), k.x.rows,
+          static_cast<int>(k.x.columns), data<T>(k.x), data<T>(k.gain), data<T>(k.bias),
+          static_cast<float>(k.epsilon), data<T>(k.y), data<float>(k.statistics));
   });
 }
 
 // `shares`: memory for kMostShares rows, or for all.
-template <bool kCentred, typename T, typename Kernel>
-void norm_backward(Stream& stream, const Kernel& k, const TensorView& statistics, float* shares) {
+template <bool kCentred, typename T>
+void norm_backward(Stream& stream, const kernel::NormBackward& k, float* shares) {
   const size_t row_bytes = static_cast<size_t>(k.x.columns) * sizeof(float);
   int64_t count = 0;
   by_width<T>(k.x.columns, [&](auto width) {
@@ -181,7 +180,7 @@ void norm_backward(Stream& stream, const Kernel& k, const TensorView& statistics
     shape.blocks.x = std::min(shape.blocks.x, narrow(kMostShares));
     count = shape.blocks.x;
     start(stream, kernel, shape, k.x.rows, static_cast<int>(k.x.columns), data<T>(k.dy), data<T>(k.x),
-          data<T>(k.gain), data<float>(statistics), static_cast<float>(k.residual_factor),
+          data<T>(k.gain), data<float>(k.statistics), static_cast<float>(k.residual_factor),
           data<T>(k.residual), data<T>(k.dx), shares, in_shared);
   });
   add_shares(stream, count, shares, k.gain_gradient);
@@ -193,30 +192,18 @@ size_t bytes_of_shares(const TensorView& x) {
 
 }  // namespace
 
-void CudaKernels::run(Stream& stream, const kernel::RmsNormForward& k) {
-  with_rows(k, k.x,
-            [&]<typename T>(T) { norm_forward<false, T>(stream, k.x, k.gain, {}, k.epsilon, k.y, k.rstd); });
-}
-
-void CudaKernels::run(Stream& stream, const kernel::LayerNormForward& k) {
+void CudaKernels::run(Stream& stream, const kernel::NormForward& k) {
   with_rows(k, k.x, [&]<typename T>(T) {
-    norm_forward<true, T>(stream, k.x, k.gain, k.bias, k.epsilon, k.y, k.statistics);
+    k.centred ? norm_forward<true, T>(stream, k) : norm_forward<false, T>(stream, k);
   });
 }
 
-void CudaKernels::run(Stream& stream, const kernel::RmsNormBackward& k) {
-  with_rows(k, k.x, [&]<typename T>(T) {
-    auto* const shares = reinterpret_cast<float*>(scratch(stream, bytes_of_shares(k.x)));
-    norm_backward<false, T>(stream, k, k.rstd, shares);
-  });
-}
-
-void CudaKernels::run(Stream& stream, const kernel::LayerNormBackward& k) {
+void CudaKernels::run(Stream& stream, const kernel::NormBackward& k) {
   with_rows(k, k.x, [&]<typename T>(T) {
     if (k.bias_gradient)  // first: dx may be dy
       run(stream, kernel::AddColumnSums{.gradient = k.dy, .bias_gradient = k.bias_gradient});
     auto* const shares = reinterpret_cast<float*>(scratch(stream, bytes_of_shares(k.x)));
-    norm_backward<true, T>(stream, k, k.statistics, shares);
+    k.centred ? norm_backward<true, T>(stream, k, shares) : norm_backward<false, T>(stream, k, shares);
   });
 }
 
