@@ -18,6 +18,7 @@
 
 #include "stp/device/backend.h"
 #include "support/effort.h"
+#include "support/refusal.h"
 
 namespace stp::testing_support {
 
@@ -306,27 +307,11 @@ TEST_P(LocalGroups, PartsThatDoNotFitAreRefusedAtTheCall) {
   const auto of = [&](int rank, int64_t rows, int64_t columns) {
     return world.tensor(rank, std::vector<double>(rows * columns, 0), rows);
   };
-  const auto call = [&](CallKind kind, std::vector<Part> parts) {
-    switch (kind) {
-      case CallKind::all_reduce:
-        return group.all_reduce(Reduce::sum, parts);
-      case CallKind::all_gather:
-        return group.all_gather(parts);
-      case CallKind::reduce_scatter:
-        return group.reduce_scatter(parts);
-      case CallKind::all_to_all:
-        return group.all_to_all(parts);
-      case CallKind::transfer:
-        return group.transfer(parts);
-    }
-  };
   const auto refuses = [&](CallKind kind, const std::vector<Part>& parts) {
-    try {
-      call(kind, parts);
-      ADD_FAILURE() << to_string(kind) << " was taken";
-    } catch (const std::logic_error& error) {
-      EXPECT_THAT(error.what(), AllOf(HasSubstr("group all"), HasSubstr(to_string(kind))));
-    }
+    EXPECT_THAT(error_of<std::logic_error>([&] {
+                  group.give({kind, Reduce::sum, parts});
+                }),
+                AllOf(HasSubstr("group all"), HasSubstr(to_string(kind))));
   };
   refuses(CallKind::all_reduce, {world.part(0, of(0, 2, 3)), world.part(1, of(1, 2, 4))});
   refuses(CallKind::all_reduce, {world.part(0, of(0, 2, 3)), world.part(1, of(1, 3, 2))});

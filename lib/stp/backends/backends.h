@@ -17,22 +17,24 @@ namespace stp {
 /// A backend that is built in.
 struct BuiltIn {
   std::string name;
-  std::vector<DType> types;               // types X (kernel_arguments.h) of its kernels, the default first
-  int ranks;                              // that can exchange data; 0: any number, on shared processors
-  bool graphs;                            // it supports BackendOptions::graphs
-  bool emulates = false;                  // its kernels only take time, by BackendOptions::hooks
-  bool vision;                            // it has the kernels of vision encoders (Kernels::vision())
-  std::map<std::string, bool> libraries;  // optional libraries: whether the build has each
+  std::vector<DType> types;  // types X (kernel_arguments.h) of its kernels, the default first
+  int ranks = 0;             // that can exchange data; 0: any number, on shared processors
+  bool graphs = false;       // it supports BackendOptions::graphs
+  bool emulates = false;     // its kernels only take time, by BackendOptions::hooks
+  bool vision = false;       // it has the kernels of vision encoders (Kernels::vision())
+  std::map<std::string, bool> libraries = {};  // optional libraries: whether the build has each
   /// Throws InputError if there is no device number `device` for this node.
-  void (*check)(int device);
-  double (*memory)();                           // bytes: of the machine, or of one device
-  SharedJson (*facts)();                        // its device, for records; null for the machine's processors
-  std::vector<Finding> (*examine)(int device);  // what it finds of drivers, devices and libraries
+  void (*check)(int device) = [](int) {};
+  double (*memory)();  // bytes: of the machine, or of one device
+  /// Its device, for records; null for the machine's processors.
+  SharedJson (*facts)() = [] { return SharedJson(); };
+  /// What it finds of drivers, devices and libraries.
+  std::vector<Finding> (*examine)(int device) = [](int) { return std::vector<Finding>(); };
 
   // The backend's implementation of the functions below.
   std::unique_ptr<Backend> (*make)(const BackendOptions& options, Processes* of_run, int device);
   std::unique_ptr<Backend> (*replay)(const BackendOptions& options, const Replay& replay);
-  void (*check_processes)(const std::vector<std::string>& nccl);
+  void (*check_processes)(const std::vector<std::string>& nccl) = [](const std::vector<std::string>&) {};
 };
 const std::vector<BuiltIn>& built_in_backends();
 /// The backend called `name`. Throws InputError if there is none, as do the functions below.

@@ -182,24 +182,6 @@ TEST_F(CpuStreams, UseAfterReleaseIsRefusedAtTheCall) {
   EXPECT_THROW(device.retag(copy, MemoryKind::saved), std::logic_error);
 }
 
-TEST_F(CpuStreams, MemoryIsCountedByKind) {
-  const auto compute = stream(0, "compute");
-  Tensor a = device.allocate(*compute, MemoryKind::working, DType::f32, 3, 5);
-  device.retag(a, MemoryKind::saved);
-  Tensor b = device.allocate(*compute, MemoryKind::working, DType::f64, 2, 2);
-  device.release(*compute, a);
-  device.synchronize();
-  EXPECT_FALSE(a);
-  EXPECT_EQ(device.memory().held(MemoryKind::saved), 0U);
-  EXPECT_EQ(device.memory().peak(MemoryKind::saved), 60U);
-  EXPECT_EQ(device.memory().held(MemoryKind::working), 32U);
-  EXPECT_EQ(device.memory().peak(MemoryKind::working), 60U);
-  EXPECT_EQ(device.memory().peak(), 92U);
-  device.release(*compute, b);
-  device.synchronize();
-  EXPECT_EQ(device.memory().held(), 0U);
-}
-
 // A reused block holds NaN, not its previous contents.
 TEST_F(CpuStreams, ReusedMemoryIsPoisoned) {
   const auto compute = stream(0, "compute");
