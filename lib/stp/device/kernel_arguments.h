@@ -420,11 +420,20 @@ struct AdamW {
   }
 };
 
-using All = std::tuple<Fill, Copy, CopyColumns, Scale, AddRows, CheckFinite, Gemm, NormForward, NormBackward,
-                       BiasRopeForward, RopeBackward, AddBias, AddColumnSums, AttentionForward,
-                       AttentionBackward, AttentionMergeForward, AttentionMergeBackward, SwigluForward,
-                       SwigluBackward, ActivationForward, ActivationBackward, EmbeddingForward,
-                       EmbeddingBackward, ExponentialSums, RescaleRows, CrossEntropy, AddSumOfSquares, AdamW>;
+/// Applies `use` to the name of each kernel, with commas between.
+// clang-format off
+#define STP_KERNELS(use) \
+  use(Fill), use(Copy), use(CopyColumns), use(Scale), use(AddRows), use(CheckFinite), use(Gemm), \
+  use(NormForward), use(NormBackward), use(BiasRopeForward), use(RopeBackward), use(AddBias), \
+  use(AddColumnSums), use(AttentionForward), use(AttentionBackward), use(AttentionMergeForward), \
+  use(AttentionMergeBackward), use(SwigluForward), use(SwigluBackward), use(ActivationForward), \
+  use(ActivationBackward), use(EmbeddingForward), use(EmbeddingBackward), use(ExponentialSums), \
+  use(RescaleRows), use(CrossEntropy), use(AddSumOfSquares), use(AdamW)
+// clang-format on
+
+#define STP_KERNEL_TYPE(name) name
+using All = std::tuple<STP_KERNELS(STP_KERNEL_TYPE)>;
+#undef STP_KERNEL_TYPE
 
 }  // namespace kernel
 

@@ -45,34 +45,9 @@ class CudaKernels : public Kernels {
 
  private:
   using Kernels::run;
-  void run(Stream& stream, const kernel::Fill& k) override;
-  void run(Stream& stream, const kernel::Copy& k) override;
-  void run(Stream& stream, const kernel::CopyColumns& k) override;
-  void run(Stream& stream, const kernel::Scale& k) override;
-  void run(Stream& stream, const kernel::AddRows& k) override;
-  void run(Stream& stream, const kernel::CheckFinite& k) override;
-  void run(Stream& stream, const kernel::Gemm& k) override;
-  void run(Stream& stream, const kernel::NormForward& k) override;
-  void run(Stream& stream, const kernel::NormBackward& k) override;
-  void run(Stream& stream, const kernel::BiasRopeForward& k) override;
-  void run(Stream& stream, const kernel::RopeBackward& k) override;
-  void run(Stream& stream, const kernel::AddBias& k) override;
-  void run(Stream& stream, const kernel::AddColumnSums& k) override;
-  void run(Stream& stream, const kernel::AttentionForward& k) override;
-  void run(Stream& stream, const kernel::AttentionBackward& k) override;
-  void run(Stream& stream, const kernel::AttentionMergeForward& k) override;
-  void run(Stream& stream, const kernel::AttentionMergeBackward& k) override;
-  void run(Stream& stream, const kernel::SwigluForward& k) override;
-  void run(Stream& stream, const kernel::SwigluBackward& k) override;
-  void run(Stream& stream, const kernel::ActivationForward& k) override;
-  void run(Stream& stream, const kernel::ActivationBackward& k) override;
-  void run(Stream& stream, const kernel::EmbeddingForward& k) override;
-  void run(Stream& stream, const kernel::EmbeddingBackward& k) override;
-  void run(Stream& stream, const kernel::ExponentialSums& k) override;
-  void run(Stream& stream, const kernel::RescaleRows& k) override;
-  void run(Stream& stream, const kernel::CrossEntropy& k) override;
-  void run(Stream& stream, const kernel::AddSumOfSquares& k) override;
-  void run(Stream& stream, const kernel::AdamW& k) override;
+#define STP_RUN_KERNEL(name) run(Stream& stream, const kernel::name& k) override
+  void STP_KERNELS(STP_RUN_KERNEL);
+#undef STP_RUN_KERNEL
 
   /// cuDNN, if it is to be asked for attention of this type; else null.
   [[nodiscard]] CudnnAttention* cudnn_for(DType type) const;
