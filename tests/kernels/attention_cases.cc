@@ -139,7 +139,7 @@ void KernelCases::expect_ring_step(const AttentionShape& shape, const AttentionB
       {qkv, kv, in_out(shape.tokens(), shape.q_columns()),
        in_out(shape.tokens(), shape.q_heads, Kind::statistics)},
       [&](const On& on) {
-        on.issue(kernel::AttentionMergeForward{shape, block, on.t[0], on.t[1], on.t[2], on.t[3]});
+        on.issue(kernel::AttentionForward{shape, on.t[0], on.t[2], on.t[3], block, on.t[1]});
       },
       kAttention, attention);
   const Operand result = kept(shape.tokens(), shape.q_columns(), forward[2]),
@@ -148,8 +148,8 @@ void KernelCases::expect_ring_step(const AttentionShape& shape, const AttentionB
       {qkv, kv, result, log_sum_exp, in(shape.tokens(), shape.q_columns()),
        in_out(shape.tokens(), shape.qkv_columns()), out(shape.tokens(), 2 * shape.kv_columns())},
       [&](const On& on) {
-        on.issue(kernel::AttentionMergeBackward{shape, block, on.t[0], on.t[1], on.t[2], on.t[3], on.t[4],
-                                                on.t[5], on.t[6]});
+        on.issue(kernel::AttentionBackward{shape, on.t[0], on.t[2], on.t[3], on.t[4], on.t[5], block, on.t[1],
+                                           on.t[6]});
       },
       kAttention, attention);
 }

@@ -73,10 +73,10 @@ struct Range {
   [[nodiscard]] int64_t scores() const { return rows() * std::min(kBlock, keys); }
 };
 
-// With `merge` the running softmax continues from `out` and `log_sum_exp`, as if they came from one more key.
+// With `kv` the running softmax continues from `out` and `log_sum_exp`, as if they came from one more key.
 template <typename T>
-void forward(BlasCounter& counter, const AttentionShape& shape, const Range& range, bool merge, const T* qkv,
-             const T* kv, T* out, T* log_sum_exp) {
+void forward(BlasCounter& counter, const AttentionShape& shape, const Range& range, const T* qkv, const T* kv,
+             T* out, T* log_sum_exp) {
   const int64_t d = shape.head_dim;
   const double scale = 1 / std::sqrt(static_cast<double>(d));
   std::vector<T> scores(range.scores()), maximum(range.rows());
@@ -89,7 +89,7 @@ void forward(BlasCounter& counter, const AttentionShape& shape, const Range& ran
         const int64_t queries = std::min(kBlock, range.seq - query);
         const MatrixView<T> o = below(place.in(out, place.q_column, shape.q_columns()), query);
         T* const log_sums = log_sum_exp + (place.first_row + query) * shape.q_heads + head;
-        if (merge) {
+        if (kv != nullptr) {
           for (int64_t i = 0; i < queries; ++i) maximum[i] = log_sums[i * shape.q_heads];
           std::fill(sum.begin(), sum.end(), 1.0);
         } else {
@@ -189,40 +189,32 @@ void backward(BlasCounter& counter, const AttentionShape& shape, const Range& ra
   }
 }
 
-inline Range own(const AttentionShape& shape) { return {0, shape.seq, shape.seq, shape.causal}; }
-inline Range all_of(const AttentionShape& shape, const AttentionBlock& block) {
-  return {block.first_query, shape.seq, block.keys, false};
+// Of a forward or backward.
+template <typename Kernel>
+Range range_of(const Kernel& k) {
+  if (k.kv) return {k.block.first_query, k.shape.seq, k.block.keys, false};
+  return {0, k.shape.seq, k.shape.seq, k.shape.causal};
 }
 
 }  // namespace attention
 
 template <typename T>
 void compute(const kernel::AttentionForward& k, BlasCounter& counter) {
-  attention::forward<T>(counter, k.shape, attention::own(k.shape), false, In<T>(k.qkv), nullptr,
-                        Out<T>(k.out), data<T>(k.log_sum_exp));
+  attention::forward<T>(counter, k.shape, attention::range_of(k), In<T>(k.qkv), InIfAny<T>(k.kv),
+                        InOut<T>(k.out), data<T>(k.log_sum_exp));
 }
 
 template <typename T>
 void compute(const kernel::AttentionBackward& k, BlasCounter& counter) {
-  const Out<T> qkv_gradient(k.qkv_gradient);
-  std::fill_n(static_cast<T*>(qkv_gradient), k.qkv_gradient.elements(), T{0});
-  attention::backward<T>(counter, k.shape, attention::own(k.shape), In<T>(k.qkv), nullptr, In<T>(k.out),
-                         data<T>(k.log_sum_exp), In<T>(k.out_gradient), qkv_gradient, nullptr);
-}
-
-template <typename T>
-void compute(const kernel::AttentionMergeForward& k, BlasCounter& counter) {
-  attention::forward<T>(counter, k.shape, attention::all_of(k.shape, k.block), true, In<T>(k.qkv),
-                        In<T>(k.kv), InOut<T>(k.out), data<T>(k.log_sum_exp));
-}
-
-template <typename T>
-void compute(const kernel::AttentionMergeBackward& k, BlasCounter& counter) {
-  const Out<T> kv_gradient(k.kv_gradient);
-  std::fill_n(static_cast<T*>(kv_gradient), k.kv_gradient.elements(), T{0});
-  attention::backward<T>(counter, k.shape, attention::all_of(k.shape, k.block), In<T>(k.qkv), In<T>(k.kv),
-                         In<T>(k.out), data<T>(k.log_sum_exp), In<T>(k.out_gradient),
-                         InOut<T>(k.qkv_gradient), kv_gradient);
+  const InOut<T> qkv_gradient(k.qkv_gradient);
+  const OutIfAny<T> kv_gradient(k.kv_gradient);
+  if (k.kv)
+    std::fill_n(static_cast<T*>(kv_gradient), k.kv_gradient.elements(), T{0});
+  else
+    std::fill_n(static_cast<T*>(qkv_gradient), k.qkv_gradient.elements(), T{0});
+  attention::backward<T>(counter, k.shape, attention::range_of(k), In<T>(k.qkv), InIfAny<T>(k.kv),
+                         In<T>(k.out), data<T>(k.log_sum_exp), In<T>(k.out_gradient), qkv_gradient,
+                         kv_gradient);
 }
 
 }  // namespace stp::cpu

@@ -121,8 +121,8 @@ class CpuAttention : public KernelFixture {
     issue(kernel::AttentionForward{shape, qkv, out, log_sum_exp});
     for (int step = 1; step < cp; ++step) {
       const Tensor keys = put_rows(ring.kv, rows_of_rank(ring.whole, cp, other(step)), d_kv);
-      issue(kernel::AttentionMergeForward{shape, attention_block(shape, other(step)), qkv, keys, out,
-                                          log_sum_exp});
+      issue(
+          kernel::AttentionForward{shape, qkv, out, log_sum_exp, attention_block(shape, other(step)), keys});
     }
     // bf16 outputs are rounded at every step.
     expect_near(out, taken(ring.plain.out, own, d_q), type_ == DType::bf16 ? 1000 : 1);
@@ -133,8 +133,8 @@ class CpuAttention : public KernelFixture {
     for (int step = 1; step < cp; ++step) {
       const auto theirs = rows_of_rank(ring.whole, cp, other(step));
       const Tensor keys = put_rows(ring.kv, theirs, d_kv), of_keys = fresh(tokens, d_kv);
-      issue(kernel::AttentionMergeBackward{shape, attention_block(shape, other(step)), qkv, keys, out,
-                                           log_sum_exp, dy, gradient, of_keys});
+      issue(kernel::AttentionBackward{shape, qkv, out, log_sum_exp, dy, gradient,
+                                      attention_block(shape, other(step)), keys, of_keys});
       ring.add(theirs, get(of_keys), d_kv, 0);
     }
     const Values all = get(gradient), exact = taken(ring.plain.gradient, own, d_qkv);

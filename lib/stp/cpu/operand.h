@@ -17,7 +17,7 @@ void round(int64_t count, const T* from, Bfloat16* to) {
   for (int64_t i = 0; i < count; ++i) to[i] = Bfloat16(static_cast<float>(from[i]));
 }
 
-enum class Access { in, in_if_any, out, in_out };
+enum class Access { in, in_if_any, out, out_if_any, in_out };
 
 /// The elements of a tensor of type T or bf16; converts to a pointer. Null if the tensor is empty and may be
 /// empty. Lives as long as the kernel's call.
@@ -27,13 +27,13 @@ class Operand {
 
  public:
   explicit Operand(const TensorView& tensor) : tensor_(tensor) {
-    if (access == Access::in_if_any && !tensor) return;
+    if ((access == Access::in_if_any || access == Access::out_if_any) && !tensor) return;
     if (tensor.type != DType::bf16) {
       elements_ = data<T>(tensor);
       return;
     }
     const Bfloat16* narrow = data<Bfloat16>(tensor);
-    if constexpr (access == Access::out)
+    if constexpr (access == Access::out || access == Access::out_if_any)
       wide_.assign(tensor.elements(), static_cast<T>(NAN));  // as fresh memory may be
     else
       wide_.assign(narrow, narrow + tensor.elements());
@@ -61,6 +61,8 @@ template <typename T>
 using InIfAny = Operand<T, Access::in_if_any>;
 template <typename T>
 using Out = Operand<T, Access::out>;
+template <typename T>
+using OutIfAny = Operand<T, Access::out_if_any>;
 template <typename T>
 using InOut = Operand<T, Access::in_out>;
 

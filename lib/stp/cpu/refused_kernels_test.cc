@@ -131,7 +131,7 @@ TEST_F(RefusedKernels, Attention) {
 TEST_F(RefusedKernels, AttentionToOtherKeys) {
   constexpr AttentionBlock kAll{.first_query = 0, .keys = 3};
   const auto forward = [&](const AttentionBlock& block, const Tensor& qkv, const Tensor& kv) {
-    return kernel::AttentionMergeForward{kShape, block, qkv, kv, x_, heads_};
+    return kernel::AttentionForward{kShape, qkv, x_, heads_, block, kv};
   };
   expect_refused(forward(kAll, x_, x_), "qkv");
   expect_refused(forward(kAll, wide_, wide_), "keys and values");
@@ -139,13 +139,14 @@ TEST_F(RefusedKernels, AttentionToOtherKeys) {
   expect_refused(forward({.first_query = 0, .keys = 4}, wide_, x_), "4 keys");
   const auto backward = [&](const Tensor& qkv, const Tensor& kv, const Tensor& dy, const Tensor& gradient,
                             const Tensor& kv_gradient) {
-    return kernel::AttentionMergeBackward{kShape, kAll, qkv, kv, x_, heads_, dy, gradient, kv_gradient};
+    return kernel::AttentionBackward{kShape, qkv, x_, heads_, dy, gradient, kAll, kv, kv_gradient};
   };
   expect_refused(backward(x_, x_, y_, wide_, x_), "qkv");
   expect_refused(backward(wide_, wide_, y_, wide_, x_), "keys and values");
   expect_refused(backward(wide_, x_, tall_, wide_, x_), "out's gradient");
   expect_refused(backward(wide_, x_, y_, x_, x_), "qkv's gradient");
   expect_refused(backward(wide_, x_, y_, wide_, wide_), "kv's gradient");
+  expect_refused(backward(wide_, none_, y_, wide_, x_), "a tensor is empty");
 }
 
 TEST_F(RefusedKernels, SwiGluAndEmbedding) {

@@ -234,19 +234,32 @@ struct AddColumnSums {
 
 /// out (T × q_columns) = softmax(q·kᵀ/√d)·v per head, computed in blocks, causal unless the shape says
 /// otherwise. log_sum_exp is T × q_heads, of S. Query head j reads key head j / (q_heads / kv_heads).
+///
+/// In later steps of ring attention `kv` has another rank's keys and values, T × 2 kv_columns: rows
+/// [kv_heads · d | kv_heads · d]. The attention of the block's queries to its keys is then merged into `out`
+/// and `log_sum_exp`, which become those of a softmax over all keys so far.
 struct AttentionForward {
   static constexpr auto name = "attention_forward";
   AttentionShape shape;
   TensorView qkv, out, log_sum_exp;
+  AttentionBlock block = {};
+  TensorView kv = {};
 
   [[nodiscard]] bool of_vision() const { return !shape.causal; }
   [[nodiscard]] DType type() const { return qkv.type; }
-  void check() const { expect_attention(name, shape, qkv, out, log_sum_exp); }
+  void check() const {
+    expect_attention(name, shape, qkv, out, log_sum_exp);
+    if (kv) expect_block(name, shape, block, kv, qkv.type);
+  }
 };
+/// In all steps of a ring with the final `out` and `log_sum_exp`. With `kv` it adds the block's part to the
+/// gradient of q in `qkv_gradient`, whose other columns stay, and sets all rows of kv_gradient.
 struct AttentionBackward {
   static constexpr auto name = "attention_backward";
   AttentionShape shape;
   TensorView qkv, out, log_sum_exp, out_gradient, qkv_gradient;
+  AttentionBlock block = {};
+  TensorView kv = {}, kv_gradient = {};
 
   [[nodiscard]] bool of_vision() const { return !shape.causal; }
   [[nodiscard]] DType type() const { return qkv.type; }
@@ -255,43 +268,9 @@ struct AttentionBackward {
     expect(name, qkv,
            {{"out's gradient", out_gradient, shape.tokens(), shape.q_columns(), qkv.type},
             {"qkv's gradient", qkv_gradient, shape.tokens(), shape.qkv_columns(), qkv.type}});
-  }
-};
-
-// Later steps of ring attention. The first step is AttentionForward, or AttentionBackward with the final
-// `out` and `log_sum_exp`. `kv` has another rank's keys and values, T × 2 kv_columns: rows [kv_heads · d |
-// kv_heads · d].
-
-/// Merges the attention of the block's queries to its keys into `out` and `log_sum_exp`, which then are those
-/// of a softmax over all keys so far.
-struct AttentionMergeForward {
-  static constexpr auto name = "attention_merge_forward";
-  AttentionShape shape;
-  AttentionBlock block;
-  TensorView qkv, kv, out, log_sum_exp;
-
-  [[nodiscard]] DType type() const { return qkv.type; }
-  void check() const {
-    expect_attention(name, shape, qkv, out, log_sum_exp);
+    if (!kv && !kv_gradient) return;
     expect_block(name, shape, block, kv, qkv.type);
-  }
-};
-/// Adds the block's part to the gradient of q in `qkv_gradient`; its other columns stay. Sets all rows of
-/// kv_gradient.
-struct AttentionMergeBackward {
-  static constexpr auto name = "attention_merge_backward";
-  AttentionShape shape;
-  AttentionBlock block;
-  TensorView qkv, kv, out, log_sum_exp, out_gradient, qkv_gradient, kv_gradient;
-
-  [[nodiscard]] DType type() const { return qkv.type; }
-  void check() const {
-    expect_attention(name, shape, qkv, out, log_sum_exp);
-    expect_block(name, shape, block, kv, qkv.type);
-    expect(name, qkv,
-           {{"out's gradient", out_gradient, shape.tokens(), shape.q_columns(), qkv.type},
-            {"qkv's gradient", qkv_gradient, shape.tokens(), shape.qkv_columns(), qkv.type},
-            {"kv's gradient", kv_gradient, shape.tokens(), 2 * shape.kv_columns(), qkv.type}});
+    expect(name, qkv, {{"kv's gradient", kv_gradient, kv.rows, kv.columns, qkv.type}});
   }
 };
 
@@ -425,10 +404,10 @@ struct AdamW {
 #define STP_KERNELS(use) \
   use(Fill), use(Copy), use(CopyColumns), use(Scale), use(AddRows), use(CheckFinite), use(Gemm), \
   use(NormForward), use(NormBackward), use(BiasRopeForward), use(RopeBackward), use(AddBias), \
-  use(AddColumnSums), use(AttentionForward), use(AttentionBackward), use(AttentionMergeForward), \
-  use(AttentionMergeBackward), use(SwigluForward), use(SwigluBackward), use(ActivationForward), \
-  use(ActivationBackward), use(EmbeddingForward), use(EmbeddingBackward), use(ExponentialSums), \
-  use(RescaleRows), use(CrossEntropy), use(AddSumOfSquares), use(AdamW)
+  use(AddColumnSums), use(AttentionForward), use(AttentionBackward), use(SwigluForward), \
+  use(SwigluBackward), use(ActivationForward), use(ActivationBackward), use(EmbeddingForward), \
+  use(EmbeddingBackward), use(ExponentialSums), use(RescaleRows), use(CrossEntropy), \
+  use(AddSumOfSquares), use(AdamW)
 // clang-format on
 
 #define STP_KERNEL_TYPE(name) name

@@ -16,10 +16,11 @@ AttentionShape core_shape(const UnitContext& context) {
   return shape;
 }
 
-// The keys and values of a step of a ring's core: those of the rank `step` places before.
+// What a step of a ring's core sees of the keys and values of the rank `step` places before; of its own all.
 AttentionBlock block_of_step(const UnitContext& context, const AttentionShape& shape, int step) {
   return attention_block(shape, (context.cp_index - step + context.cp()) % context.cp());
 }
+Tensor kv_of_step(SavedUnit& saved, int step) { return step == 0 ? Tensor{} : saved[OfSteps::kv][step]; }
 
 }  // namespace
 
@@ -104,21 +105,18 @@ Tensor& UnitRun::core_output() {
 void UnitRun::core_forward(const Component&) {
   const int step = step_.index;
   const AttentionShape shape = core_shape(context_);
-  if (step > 0)
-    return kernels_.issue(stream_,
-                          kernel::AttentionMergeForward{.shape = shape,
-                                                        .block = block_of_step(context_, shape, step),
-                                                        .qkv = saved_[Saved::qkv],
-                                                        .kv = saved_[OfSteps::kv][step],
-                                                        .out = saved_[Saved::attention_output],
-                                                        .log_sum_exp = saved_[Saved::log_sum_exp]});
   Tensor &out = core_output(), &log_sum_exp = saved_[Saved::log_sum_exp];
-  out = context_.make(stream_, kind_, shape.tokens(), shape.q_columns());
-  log_sum_exp = context_.device.allocate(stream_, kind_, statistics_type(context_.training.type),
-                                         shape.tokens(), shape.q_heads);
-  kernels_.issue(stream_,
-                 kernel::AttentionForward{
-                     .shape = shape, .qkv = saved_[Saved::qkv], .out = out, .log_sum_exp = log_sum_exp});
+  if (step == 0) {
+    out = context_.make(stream_, kind_, shape.tokens(), shape.q_columns());
+    log_sum_exp = context_.device.allocate(stream_, kind_, statistics_type(context_.training.type),
+                                           shape.tokens(), shape.q_heads);
+  }
+  kernels_.issue(stream_, kernel::AttentionForward{.shape = shape,
+                                                   .qkv = saved_[Saved::qkv],
+                                                   .out = out,
+                                                   .log_sum_exp = log_sum_exp,
+                                                   .block = block_of_step(context_, shape, step),
+                                                   .kv = kv_of_step(saved_, step)});
 }
 
 // Runs a step of the core. The gradient of q is summed here, the gradients of k and v in the ring.
@@ -134,24 +132,16 @@ void UnitRun::core_backward(const Component&) {
   Tensor kv_gradient;
   if (shape.cp > 1)
     kv_gradient = saved_[OfSteps::kv_gradients][step] = make(MemoryKind::working, 2 * shape.kv_columns());
-  if (step > 0)
-    return kernels_.issue(stream_,
-                          kernel::AttentionMergeBackward{.shape = shape,
-                                                         .block = block_of_step(context_, shape, step),
-                                                         .qkv = saved_[Saved::qkv],
-                                                         .kv = saved_[OfSteps::kv][step],
-                                                         .out = saved_[Saved::attention_output],
-                                                         .log_sum_exp = saved_[Saved::log_sum_exp],
-                                                         .out_gradient = saved_[Between::core_gradient],
-                                                         .qkv_gradient = gradient,
-                                                         .kv_gradient = kv_gradient});
   kernels_.issue(stream_, kernel::AttentionBackward{.shape = shape,
                                                     .qkv = saved_[Saved::qkv],
                                                     .out = core_output(),
                                                     .log_sum_exp = saved_[Saved::log_sum_exp],
                                                     .out_gradient = saved_[Between::core_gradient],
-                                                    .qkv_gradient = gradient});
-  if (kv_gradient)
+                                                    .qkv_gradient = gradient,
+                                                    .block = block_of_step(context_, shape, step),
+                                                    .kv = kv_of_step(saved_, step),
+                                                    .kv_gradient = step == 0 ? Tensor{} : kv_gradient});
+  if (step == 0 && kv_gradient)
     context_.copy_columns(stream_, gradient, shape.q_columns(), kv_gradient, 0, 2 * shape.kv_columns());
 }
 

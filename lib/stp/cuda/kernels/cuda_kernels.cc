@@ -102,9 +102,8 @@ CudaAttention CudaKernels::own_attention_by(const char* name, const AttentionSha
   return CudaAttention::plain;
 }
 
-template <typename Kernel>
-void CudaKernels::own_forward(Stream& stream, const AttentionLayout& layout, const Kernel& k,
-                              const TensorView& kv) const {
+void CudaKernels::own_forward(Stream& stream, const AttentionLayout& layout,
+                              const kernel::AttentionForward& k, const TensorView& kv) const {
   const CudaAttention by = own_attention_by(k.name, k.shape, k.type());
   with_type(k, [&]<typename T>(T) {
     const AttentionForward<T> on{data<T>(k.qkv), data<T>(kv), data<T>(k.out), data<float>(k.log_sum_exp)};
@@ -114,9 +113,9 @@ void CudaKernels::own_forward(Stream& stream, const AttentionLayout& layout, con
   });
 }
 
-template <typename Kernel>
-void CudaKernels::own_backward(Stream& stream, const AttentionLayout& layout, const Kernel& k,
-                               const TensorView& kv, const TensorView& kv_gradient) {
+void CudaKernels::own_backward(Stream& stream, const AttentionLayout& layout,
+                               const kernel::AttentionBackward& k, const TensorView& kv,
+                               const TensorView& kv_gradient) {
   const CudaAttention by = own_attention_by(k.name, k.shape, k.type());
   auto* const delta = reinterpret_cast<float*>(scratch(stream, k.log_sum_exp.bytes()));
   with_type(k, [&]<typename T>(T) {
@@ -131,6 +130,7 @@ void CudaKernels::own_backward(Stream& stream, const AttentionLayout& layout, co
 }
 
 void CudaKernels::run(Stream& stream, const kernel::AttentionForward& k) {
+  if (k.kv) return own_forward(stream, layout_of(k.shape, k.block), k, k.kv);
   CudnnAttention* const cudnn = cudnn_for(k.type());
   const auto workspace = cudnn != nullptr ? cudnn->forward_workspace(k.shape) : std::nullopt;
   if (!workspace) return own_forward(stream, layout_of(k.shape), k, k.qkv);
@@ -143,6 +143,7 @@ void CudaKernels::run(Stream& stream, const kernel::AttentionForward& k) {
 }
 
 void CudaKernels::run(Stream& stream, const kernel::AttentionBackward& k) {
+  if (k.kv) return own_backward(stream, layout_of(k.shape, k.block), k, k.kv, k.kv_gradient);
   CudnnAttention* const cudnn = cudnn_for(k.type());
   const auto workspace = cudnn != nullptr ? cudnn->backward_workspace(k.shape) : std::nullopt;
   if (!workspace) return own_backward(stream, layout_of(k.shape), k, k.qkv, k.qkv_gradient);
@@ -152,14 +153,6 @@ void CudaKernels::run(Stream& stream, const kernel::AttentionBackward& k) {
   statistics_by_head(stream, k.shape, data<float>(k.log_sum_exp), by_head);
   cudnn->backward(stream, k.shape, data<__nv_bfloat16>(k.qkv), data<__nv_bfloat16>(k.out), by_head,
                   data<__nv_bfloat16>(k.out_gradient), data<__nv_bfloat16>(k.qkv_gradient), memory + bytes);
-}
-
-void CudaKernels::run(Stream& stream, const kernel::AttentionMergeForward& k) {
-  own_forward(stream, layout_of(k.shape, k.block), k, k.kv);
-}
-
-void CudaKernels::run(Stream& stream, const kernel::AttentionMergeBackward& k) {
-  own_backward(stream, layout_of(k.shape, k.block), k, k.kv, k.kv_gradient);
 }
 
 }  // namespace stp::cuda

@@ -56,12 +56,10 @@ class CudaKernels : public Kernels {
   /// keys. Throws std::logic_error if there are none.
   [[nodiscard]] CudaAttention own_attention_by(const char* name, const AttentionShape& shape,
                                                DType type) const;
-  template <typename Kernel>
-  void own_forward(Stream& stream, const AttentionLayout& layout, const Kernel& k,
+  void own_forward(Stream& stream, const AttentionLayout& layout, const kernel::AttentionForward& k,
                    const TensorView& kv) const;
-  template <typename Kernel>
-  void own_backward(Stream& stream, const AttentionLayout& layout, const Kernel& k, const TensorView& kv,
-                    const TensorView& kv_gradient);
+  void own_backward(Stream& stream, const AttentionLayout& layout, const kernel::AttentionBackward& k,
+                    const TensorView& kv, const TensorView& kv_gradient);
 
   /// An address and a number: a kernel on the stream that writes the number there fails the run with "rank 0,
   /// compute, F0.1: `what`".
