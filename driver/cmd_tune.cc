@@ -1,11 +1,11 @@
 #include <algorithm>
-#include <chrono>
 #include <climits>
 #include <cmath>
 #include <cstdio>
 
 #include "add_commands.h"
 #include "choices.h"
+#include "finished_rows.h"
 #include "interrupt.h"
 #include "manual.h"
 #include "output_folder.h"
@@ -15,7 +15,6 @@
 #include "stp/base/json_input.h"
 #include "stp/report/record.h"
 #include "stp/schedule/csv.h"
-#include "stp/version.h"
 #include "table.h"
 #include "tuner.h"
 
@@ -302,49 +301,6 @@ InputError nothing_fits(const TuneSpace& space, const TuneResult& result) {
           "use more GPUs, or leave more axes free" + (helps.empty() ? "" : "; from the nearest: " + helps)};
 }
 
-constexpr const char* kFinished = "finished.json";  // of an interrupted search
-
-// What a search has finished, in a folder that an interrupted or killed one leaves behind.
-class Kept {
- public:
-  Kept(fs::path folder, json question) : folder_(std::move(folder)), question_(std::move(question)) {
-    if (!fs::exists(folder_ / kFinished)) return;
-    const json kept = read_json_file(folder_ / kFinished);
-    if (kept.value("question", json()) == question_)
-      kept.at("finished").get_to(finished), written_ = finished.size();
-    else
-      std::fprintf(stderr, "stp: %s is of another question or version, and is not used\n", folder_.c_str());
-  }
-
-  Finished finished;
-
-  void write() {
-    written_ = finished.size();
-    last_ = Clock::now();
-    const fs::path beside = folder_ / "partial.json";
-    fs::create_directories(folder_);
-    fs::remove(beside);
-    write_new_file(beside, json_text({{"question", question_}, {"finished", finished}}));
-    fs::rename(beside, folder_ / kFinished);
-  }
-  void write_sometimes() {
-    if (finished.size() > written_ && Clock::now() - last_ > std::chrono::seconds(1)) write();
-  }
-  [[noreturn]] void interrupt() {
-    if (finished.empty()) throw Interrupted();
-    write();
-    throw Interrupted("what was finished is in " + folder_.string());
-  }
-  void remove() { fs::remove_all(folder_); }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  fs::path folder_;
-  json question_;
-  size_t written_ = 0;
-  Clock::time_point last_;
-};
-
 }  // namespace
 
 void tune_command(const TuneOptions& options, const Arguments& argv) {
@@ -355,23 +311,28 @@ void tune_command(const TuneOptions& options, const Arguments& argv) {
   say_overridden(*profile.content, profile.path);
   const ErrorBand band = options.band >= 0 ? ErrorBand{options.band / 100, "The band is that of --band"}
                                            : error_band(profile.name);
-  OutputFolder folder(options.out.empty() ? new_run_folder("tune-") : fs::path(options.out));
-  Kept kept(folder.target().string() + "-interrupted",
-            {{"revision", STP_VERSION " " STP_GIT_REVISION}, {"of", space.shared()}});
+  // Two runs of one second have the same name.
+  OutputFolder folder(options.out.empty() ? new_run_folder("tune-") : fs::path(options.out),
+                      options.out.empty() ? OutputFolder::Taken::number : OutputFolder::Taken::refuse);
+  FinishedRows rows(options.out);
   std::optional<TuneResult> result;
   try {
-    result = tune(space, band.share, options.exhaustive, kept.finished, [&] { kept.write_sometimes(); });
+    result = tune(space, band.share, options.exhaustive, rows);
   } catch (const Interrupted&) {
-    kept.interrupt();
+    const std::string go_on = rows.how_to_go_on();
+    throw go_on.empty() ? Interrupted() : Interrupted(go_on);
   }
-  if (result->best.empty()) throw nothing_fits(space, *result);
+  if (result->best.empty()) {
+    rows.remove();
+    throw nothing_fits(space, *result);
+  }
   write_new_file(folder.path() / "tune.json", record_text(tune_json(space, *result, band, argv)));
   write_choice(folder.path(), result->best.front());
   const std::string missing =
       failure_of_python("plots/tune.py", {folder.path() / "tune.json", folder.path() / "tune.png"});
   std::printf("%s", tune_text(space, *result, band).c_str());
   folder.publish();
-  kept.remove();
+  rows.remove();
   const std::string files = folder.target().string() +
                             " has tune.json, its plot, and the first choice as scenario, timeline and, "
                             "where PyTorch's CSV can hold it, order.\n";

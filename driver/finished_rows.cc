@@ -12,10 +12,17 @@ namespace {
 
 using nlohmann::json;
 
+// The version and the program's file, which a build changes though the commit stays.
+std::string program() {
+  const std::filesystem::path file = "/proc/self/exe";
+  return STP_VERSION " " STP_GIT_REVISION " " + std::to_string(std::filesystem::file_size(file)) + " " +
+         std::to_string(std::filesystem::last_write_time(file).time_since_epoch().count());
+}
+
 // What decides a row: as a hash (64-bit FNV-1a), as files are long.
 std::string key_of(const Experiment& experiment, const ScheduleChoice& choice, const json& others) {
-  json of = json::array(
-      {STP_VERSION " " STP_GIT_REVISION, to_json(experiment), &choice - experiment.schedules.data(), others});
+  static const std::string of_program = program();
+  json of = json::array({of_program, to_json(experiment), &choice - experiment.schedules.data(), others});
   const SampledModel* const model = model_of(experiment);
   if (model != nullptr && model->model_data.content) of.push_back(*model->model_data.content);
   if (experiment.run && !experiment.run->text.empty()) of.push_back(read_file(experiment.run->text));

@@ -19,7 +19,7 @@ class FinishedRows {
   [[nodiscard]] const std::string& path() const { return path_; }
   /// For the message of an interruption; "" if none are finished.
   [[nodiscard]] std::string how_to_go_on() const;
-  /// What keep() got of the same row of this revision of the program; null if it was not finished. `others`:
+  /// What keep() got of the same row of this build of the program; null if it was not finished. `others`:
   /// what the row depends on beside configuration and schedule.
   [[nodiscard]] nlohmann::json find(const Experiment& experiment, const ScheduleChoice& choice,
                                     const nlohmann::json& others = {}) const;

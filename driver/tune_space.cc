@@ -253,14 +253,6 @@ void TuneSpace::read_axes(const TuneOptions& options) {
     offloads_ = framework.offload ? std::vector<double>{0, 0.5, 1} : std::vector<double>{0};
 }
 
-json TuneSpace::shared() const {
-  const auto& hardware = *first_->hardware;
-  return {{"fields", base_},
-          {"gpus", gpus},
-          {"model", *hardware.model_data.content},
-          {"cluster", *hardware.cluster_data.content}};
-}
-
 Experiment TuneSpace::read(const json& content) const {
   JsonInput input(content, file);
   const std::vector<Experiment> read =

@@ -50,8 +50,6 @@ class TuneSpace {
   std::map<std::string, size_t> refused;  // configurations that the reader refuses, by reason
   size_t configurations = 0;              // those refused included
 
-  /// What all configurations share: fields, model and cluster.
-  [[nodiscard]] nlohmann::json shared() const;
   /// The variants of a plan with `pp` ranks.
   [[nodiscard]] std::vector<Variant> variants(int pp) const;
   /// A plan with a variant and a saver.

@@ -63,9 +63,8 @@ Tuned tuned_of(const Experiment& experiment, const Schedule& schedule, const Pie
 
 class Search {
  public:
-  Search(const TuneSpace& space, double band, bool exhaustive, Finished& finished,
-         const std::function<void()>& keep)
-      : space_(space), band_(band), exhaustive_(exhaustive), finished_(finished), keep_(keep) {
+  Search(const TuneSpace& space, double band, bool exhaustive, FinishedRows& rows)
+      : space_(space), band_(band), exhaustive_(exhaustive), rows_(rows) {
     result_.counts.configurations = space.configurations;
     result_.counts.refused = space.refused;
   }
@@ -82,8 +81,10 @@ class Search {
       }
       std::vector<PieceResult> made(batch.size());
       on_all_cores(batch.size(), [&](size_t each) { made[each] = work_on(batch[each]); });
-      check_interrupted();  // after what is finished was noted
-      keep_();
+      for (const PieceResult& each : made)
+        if (each.tuned && !each.reused)
+          rows_.keep(each.tuned->experiment, each.tuned->choice(), exhaustive_, each.tuned->outcome);
+      check_interrupted();
       const size_t before = judged();
       for (PieceResult& each : made) take(std::move(each));
       progress.step(judged() - before);
@@ -163,8 +164,7 @@ class Search {
   const TuneSpace& space_;
   double band_;
   bool exhaustive_;
-  Finished& finished_;
-  const std::function<void()>& keep_;
+  FinishedRows& rows_;
   std::map<int, std::vector<Variant>> variants_;  // by pp
   bool has_plain_ = false;
   std::priority_queue<Piece, std::vector<Piece>, std::greater<>> queue_;
@@ -379,14 +379,11 @@ PieceResult Search::simulate_piece(const Piece& piece) {
     const auto schedule = schedule_of(experiment);
     Tuned tuned = tuned_of(experiment, *schedule, piece);
     StepOutcome& outcome = tuned.outcome;
-    const std::string name = tuned.name();
-    {
-      const std::lock_guard lock(mutex_);
-      const auto found = finished_.find(name);
-      made.reused = found != finished_.end();
-      if (made.reused) outcome = found->second;
-    }
-    if (!made.reused) {
+    const nlohmann::json row = rows_.find(tuned.experiment, tuned.choice(), exhaustive_);
+    made.reused = !row.is_null();
+    if (made.reused) {
+      outcome = row.get<StepOutcome>();
+    } else {
       const std::vector<int> layers = layers_for(experiment, *schedule, false);
       const Result result =
           exhaustive_ ? run_simulated(lower(*schedule, layers, lowering_for(experiment, *schedule, layers)),
@@ -402,8 +399,6 @@ PieceResult Search::simulate_piece(const Piece& piece) {
                  busiest.tp_bubble_s / result.step_time_s(),
                  busiest.pp_bubble_s / result.step_time_s(),
                  result.lower_bound_s.value_or(0)};
-      const std::lock_guard lock(mutex_);
-      finished_[name] = outcome;
     }
     tuned.fit = fit_of(experiment.hardware->profile, outcome.margin_gb);
     made.tuned = std::move(tuned);
@@ -477,9 +472,8 @@ void Search::choose() {
 
 }  // namespace
 
-TuneResult tune(const TuneSpace& space, double band, bool exhaustive, Finished& finished,
-                const std::function<void()>& keep) {
-  return Search(space, band, exhaustive, finished, keep).run();
+TuneResult tune(const TuneSpace& space, double band, bool exhaustive, FinishedRows& rows) {
+  return Search(space, band, exhaustive, rows).run();
 }
 
 }  // namespace stp

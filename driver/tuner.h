@@ -1,10 +1,10 @@
 // The search of `stp tune`: bounds and memory first, simulations of what they leave, best first.
 #pragma once
 
-#include <functional>
 #include <mutex>
 #include <optional>
 
+#include "finished_rows.h"
 #include "run_simulated.h"
 #include "tune_space.h"
 
@@ -50,13 +50,8 @@ struct TuneResult {
   std::optional<Tuned> nearest;  // if none fits: the one that lacks least, without step
 };
 
-/// Finished configurations of an interrupted search, by their names.
-using Finished = std::map<std::string, StepOutcome>;
-
-/// Searches. `band`: the share within which steps count as equal. Throws Interrupted. `finished` has what was
-/// simulated; another search with it goes on from there, with the same result, also if it is copied whenever
-/// `keep` is called. The result depends on neither threads nor `finished`, but for counts.reused.
-TuneResult tune(const TuneSpace& space, double band, bool exhaustive, Finished& finished,
-                const std::function<void()>& keep);
+/// Searches. `band`: the share within which steps count as equal. Throws Interrupted. What is simulated is
+/// kept in `rows`. The result depends on neither threads nor what they had, but for counts.reused.
+TuneResult tune(const TuneSpace& space, double band, bool exhaustive, FinishedRows& rows);
 
 }  // namespace stp

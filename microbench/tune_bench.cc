@@ -15,8 +15,8 @@ void tune_70b(benchmark::State& state) {
   options.seq = 8192;
   double judged = 0, simulated = 0;
   for ([[maybe_unused]] const auto _ : state) {
-    Finished none;
-    const TuneCounts counts = tune(TuneSpace(options), 0.03, false, none, [] {}).counts;
+    FinishedRows none("");
+    const TuneCounts counts = tune(TuneSpace(options), 0.03, false, none).counts;
     judged += static_cast<double>(counts.configurations);
     simulated += static_cast<double>(counts.simulated);
   }

@@ -5,9 +5,8 @@
 
 import os
 import re
+import shutil
 import signal
-import subprocess
-import time
 
 import jsonschema
 from command_line import CommandLine, CONFIG, main, read_json, ROOT
@@ -72,6 +71,17 @@ class Tune(CommandLine):
         self.succeed("validate", str(folder / "choice.csv"))
         self.assertTrue(read_json(folder / "choice-trace.json")["traceEvents"])
 
+    def test_tunes_of_one_second_get_folders_of_their_own(self):
+        data = self.folder / "data"
+        data.mkdir()
+        for name in ("models", "profiles"):
+            (data / name).symlink_to(ROOT / name)
+        words = with_flags(SMALL, ["--schedule", "1f1b", "--tp", "4", "--pp", "4", "--cp", "1"])
+        tunes = [self.started("tune", *words, variables={"STP_DATA_DIR": str(data), "STP_PYTHON": "true"}) for _ in range(4)]
+        said = [tune.communicate(timeout=60)[1] for tune in tunes]
+        self.assertEqual([tune.returncode for tune in tunes], [0] * 4, said)
+        self.assertEqual(len(list((self.folder / "results/runs").iterdir())), 4)
+
     def test_a_choice_that_no_csv_file_can_hold(self):
         fixed = ["--tp", "4", "--pp", "4", "--cp", "1", "--layers", "even"]
         for words in (["--schedule", "dualpipe"], ["--schedule", "vocab-1", "--set", "zero=0"]):
@@ -102,23 +112,27 @@ class Tune(CommandLine):
         self.assertEqual(len(reasons), len(set(reasons)), reasons)
 
     def test_an_interrupted_search_goes_on(self):
-        whole, _ = self.tuned(*SMALL, *CASES[0])
-        out, left = self.folder / "again", self.folder / "again-interrupted"
-        finished = 0
+        words = [*SMALL, *CASES[0], "--exhaustive"]
+        whole, _ = self.tuned(*words)
+        out, rows, finished = self.folder / "again", self.folder / "again.rows", 0
         for ended_by, status in ((signal.SIGKILL, -9), (signal.SIGINT, 130)):  # the second goes on after the first
-            kept = (left / "finished.json").stat().st_mtime_ns if finished else 0
-            search = subprocess.Popen([self.stp, "tune", *SMALL, *CASES[0], "--exhaustive", "--out", str(out)], stderr=subprocess.DEVNULL)
-            while search.poll() is None and (not (left / "finished.json").exists() or (left / "finished.json").stat().st_mtime_ns == kept):
-                time.sleep(0.01)
-            search.send_signal(ended_by)
-            if search.wait() != status:
+            with self.started("tune", *words, "--out", str(out)) as search:
+                while search.poll() is None and (rows.stat().st_size if rows.exists() else 0) == finished:
+                    pass
+                search.send_signal(ended_by)
+                self.assertIn(rows.name if ended_by == signal.SIGINT else "", search.communicate(timeout=60)[1])
+            if search.returncode != status:
                 self.skipTest("the search ended before its signal")
-            before, finished = finished, len(read_json(left / "finished.json")["finished"])
-            self.assertGreater(finished, before)
-        self.succeed("tune", *SMALL, *CASES[0], "--out", str(out))
-        again = read_json(out / "tune.json")
-        self.assertEqual((again["best"], again["counts"], again["points"]), (whole["best"], whole["counts"], whole["points"]))
-        self.assertFalse(left.exists())
+            finished = rows.stat().st_size
+        shutil.copy(self.stp, self.folder / "rebuilt")
+        shutil.copy(rows, self.folder / "other.rows")
+        for program, name, reused in ((self.stp, "again", True), (str(self.folder / "rebuilt"), "other", False)):
+            self.stp = program
+            done = self.succeed("tune", *words, "--out", str(self.folder / name), variables={"STP_PYTHON": "true"})
+            self.assertEqual(" of them earlier" in done.stdout, reused)
+            again = read_json(self.folder / name / "tune.json")
+            self.assertEqual((again["best"], again["counts"], again["points"]), (whole["best"], whole["counts"], whole["points"]))
+        self.assertFalse(rows.exists())
 
     def test_refusals(self):
         config = self.write(CONFIG)
