@@ -92,7 +92,7 @@ std::string left_out(const TuneCounts& counts) {
       said(counts.needless, "save memory where less saving fits") +
       said(counts.same,
            "are the same as another: balanced layers that are even, one pipeline rank without braids");
-  for (const auto& [reason, count] : counts.refused) text += said(count, "refused: " + reason);
+  for (const auto& [reason, count] : counts.refused.by_reason) text += said(count, "refused: " + reason);
   return text;
 }
 
@@ -244,7 +244,7 @@ json tune_json(const TuneSpace& space, const TuneResult& result, const ErrorBand
                      {"needless", counts.needless},
                      {"same", counts.same},
                      {"equal", result.equals},
-                     {"refused", counts.refused}};
+                     {"refused", counts.refused.by_reason}};
   value["memory"] = of_memory(space);
   value["reason"] = why_first(result, band);
   for (const Tuned& one : result.best) value["best"].push_back(to_json(one, result.best.front()));
@@ -278,11 +278,7 @@ void write_choice(const fs::path& folder, const Tuned& choice) {
 // Why nothing fits, by how much, and what would help.
 InputError nothing_fits(const TuneSpace& space, const TuneResult& result) {
   const Experiment& any = space.plans.front();
-  if (!result.nearest)
-    return {space.file, "",
-            "all configurations are refused: " +
-                (result.counts.refused.empty() ? "" : result.counts.refused.begin()->first),
-            "leave an axis free"};
+  if (!result.nearest) return result.counts.refused.all();
   std::string helps;
   try {
     for (const Remedy& remedy :
@@ -304,13 +300,13 @@ InputError nothing_fits(const TuneSpace& space, const TuneResult& result) {
 }  // namespace
 
 void tune_command(const TuneOptions& options, const Arguments& argv) {
-  if (options.band >= 0 && !(options.band <= 100))
+  if (options.band && !(*options.band >= 0 && *options.band <= 100))
     throw InputError("", "--band", "is not from 0 to 100", "write a number of per cent");
   const TuneSpace space(options);
   const NamedData& profile = space.plans.front().hardware->cluster_data;
   say_overridden(*profile.content, profile.path);
-  const ErrorBand band = options.band >= 0 ? ErrorBand{options.band / 100, "The band is that of --band"}
-                                           : error_band(profile.name);
+  const ErrorBand band =
+      options.band ? ErrorBand{*options.band / 100, "The band is that of --band"} : error_band(profile.name);
   // Two runs of one second have the same name.
   OutputFolder folder(options.out.empty() ? new_run_folder("tune-") : fs::path(options.out),
                       options.out.empty() ? OutputFolder::Taken::number : OutputFolder::Taken::refuse);
@@ -363,7 +359,7 @@ void add_tune(CLI::App& app, const Arguments& argv) {
       "--runs-on", options->runs_on,
       "Only what a framework runs: megatron (Megatron-Core), pytorch (torch.distributed.pipelining's "
       "classes), pytorch-csv (its runtime, any order)");
-  const auto axis = [&](const char* flag, auto& values, const char* what) {
+  const auto axis = [&](const char* flag, auto& values, const std::string& what) {
     command->add_option(flag, values, what)->delimiter(',');
   };
   axis("--tp", options->tp,
@@ -376,7 +372,7 @@ void add_tune(CLI::App& app, const Arguments& argv) {
   axis("--schedule", options->schedules,
        "Schedules (stp list schedules; default: all but slow ones, such as v-search)");
   axis("--recompute", options->recompute,
-       "Recomputation: none, selective, full, mlp, attn+mlp, attn+mlp+norm");
+       "Recomputation: " + joined(kRecomputes, [](const auto& each) { return each.name; }));
   axis("--offload", options->offload, "Offload ratios (default: 0,0.5,1)");
   axis("--sequence-parallel", options->sequence_parallel, "Sequence parallelism: on, off");
   axis("--tp-overlap", options->tp_overlap,

@@ -1,6 +1,7 @@
 // The commands of `stp`, and their options from the command line (command_line.cc).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,8 +53,8 @@ struct TuneOptions {
   std::vector<int> tp, cp, pp, dp, chunks, microbatch_size;
   std::vector<std::string> schedules, recompute, tp_overlap, layers, sequence_parallel;
   std::vector<double> offload;
-  double band = -1;         // per cent within which steps count as equal; < 0: from rows of this GPU
-  bool exhaustive = false;  // simulates all that fits
+  std::optional<double> band;  // per cent within which steps count as equal; none: from rows of this GPU
+  bool exhaustive = false;     // simulates all that fits
 };
 /// Adds the command, with its options.
 void add_tune(CLI::App& app, const Arguments& argv);

@@ -67,8 +67,13 @@ std::vector<std::string> words_of(const Choices& choices) {
   return words;
 }
 
-bool has(const std::vector<std::string>& words, const std::string& word) {
-  return std::ranges::find(words, word) != words.end();
+template <typename Value>
+bool has(const std::vector<Value>& values, const std::type_identity_t<Value>& value) {
+  return std::ranges::find(values, value) != values.end();
+}
+
+std::string numbers(const std::vector<int>& values) {
+  return joined(values, [](int each) { return std::to_string(each); });
 }
 
 // All schedules; if `framework` is not null, those built into it; `as_csv`: those that a CSV file can hold.
@@ -184,9 +189,19 @@ std::vector<std::string> complications(const Experiment& experiment, const Sched
   return words;
 }
 
-std::string reason_of(const InputError& error) {
+void Refused::add(const InputError& error, size_t count) {
+  if (first.empty()) first = error.what();
   const std::string text = std::regex_replace(error.what(), std::regex("(^|[ (])[0-9]+(?=[ ,;:)]|$)"), "$1N");
-  return text.substr(0, text.find("; "));
+  by_reason[text.substr(0, text.find("; "))] += count;
+}
+
+void Refused::add(const Refused& other) {
+  if (first.empty()) first = other.first;
+  for (const auto& [reason, count] : other.by_reason) by_reason[reason] += count;
+}
+
+InputError Refused::all() const {
+  return {"", "", "all configurations are refused, the first one: " + first, ""};
 }
 
 TuneSpace::TuneSpace(const TuneOptions& options)
@@ -209,6 +224,12 @@ void TuneSpace::read_axes(const TuneOptions& options) {
   cp_ = axis(options.cp, parallel, "cp", file);
   pp_ = axis(options.pp, parallel, "pp", file);
   dp_ = axis(options.dp, parallel, "dp", file);
+  if (const auto method = parallel.find("cp_method"); method != parallel.end() && cp_ != std::vector{1}) {
+    cp_method_ = *method;
+    check_words({method->is_string() ? method->get<std::string>() : json_text(*method)}, "parallel.cp_method",
+                words_of(kCpMethods));
+    parallel.erase(method);
+  }
   chunks_ = axis(options.chunks, base, "chunks", file);
   microbatch_sizes_ = axis(options.microbatch_size, base, "microbatch_size", file);
   for (const auto& [values, flag] : {std::pair{&tp_, "--tp"}, {&cp_, "--cp"}, {&pp_, "--pp"}, {&dp_, "--dp"}})
@@ -283,7 +304,6 @@ std::vector<Variant> TuneSpace::variants(int pp) const {
   std::vector<Variant> all;
   for (const std::string& name : schedules_) {
     const Generator& generator = find_generator(name);
-    if (pp == 1 && generator.any_chunks && schedules_.size() > 1) continue;  // the same with one chunk
     std::vector<int> counts = chunks_;
     if (counts.empty() && generator.any_chunks)
       for (int chunks = 2; chunks <= std::min(kMostChunks, layers_ / pp); ++chunks)
@@ -296,6 +316,10 @@ std::vector<Variant> TuneSpace::variants(int pp) const {
           all.push_back({{name, "", 0}, chunks, split == "even" ? LayerSplit::even : LayerSplit::balanced});
     }
   }
+  const auto takes_any = [](const Variant& variant) {
+    return find_generator(variant.choice.name).any_chunks;
+  };
+  if (pp == 1 && !std::ranges::all_of(all, takes_any)) std::erase_if(all, takes_any);  // same with one chunk
   return all;
 }
 
@@ -317,7 +341,7 @@ void TuneSpace::read_plan(const Strategy& strategy, int microbatch_size, bool se
   json one = base_;
   json& parallel = one["parallel"];
   for (const Axis& axis : kAxes) parallel[axis.name] = strategy.*axis.ranks;
-  if (strategy.cp == 1) parallel.erase("cp_method");
+  if (strategy.cp > 1 && !cp_method_.is_null()) parallel["cp_method"] = cp_method_;
   one["microbatch_size"] = microbatch_size;
   one["sequence_parallel"] = sequence;
   one["tp_overlap"] = overlap;
@@ -326,20 +350,72 @@ void TuneSpace::read_plan(const Strategy& strategy, int microbatch_size, bool se
   try {
     plans.push_back(read(one));
   } catch (const InputError& error) {
-    refused[reason_of(error)] += count;
+    refused.add(error, count);
   }
   if (plans.size() > kMostPlans)
     throw InputError(file, "--gpus", "have over " + std::to_string(kMostPlans) + " splits with these options",
                      "fix an axis, such as --tp 8");
 }
 
+InputError TuneSpace::no_split() const {
+  std::string with;
+  const auto add = [&](const char* name, const std::vector<int>& values, const std::string& usual) {
+    const std::string text = values.empty() ? usual : numbers(values);
+    if (!text.empty()) with += (with.empty() ? "" : ", ") + std::string(name) + " " + text;
+  };
+  add("tp", tp_, "up to " + std::to_string(first_->hardware->profile.gpus_per_node));
+  add("cp", cp_, "");
+  add("pp", pp_, "up to the model's " + std::to_string(layers_) + " layers");
+  add("dp", dp_, "");
+  return {file, "--gpus", std::to_string(gpus) + " cannot be divided as tp · cp · pp · dp with " + with,
+          "use another number, or leave an axis free"};
+}
+
+InputError TuneSpace::no_variant() const {
+  const bool possible = chunks_.empty() || std::ranges::any_of(schedules_, [&](const std::string& name) {
+                          const Generator& generator = find_generator(name);
+                          return generator.any_chunks || has(chunks_, generator.chunks);
+                        });
+  if (possible)
+    return {file, "--layers", "are balanced only with up to 2 chunks a rank", "write even, or fewer chunks"};
+  return {file, "--chunks", "cannot be " + numbers(chunks_) + " with " + joined(schedules_),
+          "leave them out, or name another schedule"};
+}
+
+// Those with which the batch divides.
+std::vector<int> TuneSpace::microbatch_sizes(int global_batch, int dp) const {
+  std::vector<int> sizes = microbatch_sizes_;
+  if (sizes.empty())
+    for (int size = 1; size <= kMostMicrobatch; size *= 2) sizes.push_back(size);
+  std::erase_if(sizes, [&](int size) { return global_batch % (int64_t{size} * dp) != 0; });
+  return sizes;
+}
+
+// What is left out here some other value of the axis stands for; what none stands for the reader refuses.
+void TuneSpace::read_split(const Strategy& strategy, const std::vector<int>& sizes) {
+  const bool plain = has(overlaps_, "none"),
+             has_even = std::ranges::any_of(sizes, [](int size) { return size % 2 == 0; });
+  for (const int size : sizes)
+    for (const std::string& sequence : sequence_)
+      for (const std::string& overlap : overlaps_) {
+        // One rank has no collectives to scatter or hide; megatron's and flux's need scattered ones.
+        const bool on = sequence == "on", scattered = overlap == "megatron" || overlap == "flux";
+        if (strategy.tp == 1 ? (on && has(sequence_, "off")) || (overlap != "none" && plain)
+                             : scattered && !on && (plain || has(sequence_, "on")))
+          continue;
+        if (overlap == "domino" && size % 2 != 0 && (plain || has_even)) continue;
+        read_plan(strategy, size, on && strategy.tp > 1, strategy.tp > 1 ? overlap : "none");
+      }
+}
+
 void TuneSpace::read_plans(int global_batch) {
   const HardwareProfile& machine = first_->hardware->profile;
   const int seq = first_->hardware->seq;
   const auto chosen = [](const std::vector<int>& axis, int value, bool by_default) {
-    return axis.empty() ? by_default : std::ranges::find(axis, value) != axis.end();
+    return axis.empty() ? by_default : has(axis, value);
   };
-  bool any = false, batch = false;
+  int64_t least = 0;  // samples that dp and a microbatch size divide
+  bool batch = false;
   for (const int tp : divisors(gpus)) {
     if (!chosen(tp_, tp, tp <= machine.gpus_per_node)) continue;
     for (const int cp : divisors(gpus / tp)) {
@@ -347,43 +423,22 @@ void TuneSpace::read_plans(int global_batch) {
       for (const int pp : divisors(gpus / tp / cp)) {
         const int dp = gpus / tp / cp / pp;
         if (!chosen(pp_, pp, pp <= layers_) || !chosen(dp_, dp, true)) continue;
-        any = true;
-        std::vector<int> sizes = microbatch_sizes_;
-        if (sizes.empty())
-          for (int size = 1; size <= kMostMicrobatch; size *= 2) sizes.push_back(size);
-        for (const int size : sizes) {
-          if (int64_t{size} * dp > global_batch || global_batch % (size * dp) != 0) continue;
-          batch = true;
-          const Strategy strategy{.tp = tp, .cp = cp, .dp = dp, .pp = pp};
-          for (const std::string& sequence : sequence_)
-            for (const std::string& overlap : overlaps_) {
-              // One rank has no collectives to scatter or hide; megatron's and flux's need scattered ones.
-              const bool on = sequence == "on";
-              if (tp == 1 ? (on && has(sequence_, "off")) || (overlap != "none" && has(overlaps_, "none"))
-                          : !on && (overlap == "megatron" || overlap == "flux"))
-                continue;
-              if (overlap == "domino" && size % 2 != 0) continue;
-              read_plan(strategy, size, on && tp > 1, tp > 1 ? overlap : "none");
-            }
-        }
+        const int64_t samples = int64_t{microbatch_sizes_.empty() ? 1 : microbatch_sizes_.front()} * dp;
+        least = least == 0 ? samples : std::min(least, samples);
+        const std::vector<int> sizes = microbatch_sizes(global_batch, dp);
+        batch = batch || !sizes.empty();
+        read_split({.tp = tp, .cp = cp, .dp = dp, .pp = pp}, sizes);
       }
     }
   }
-  if (!any)
-    throw InputError(file, "--gpus",
-                     std::to_string(gpus) + " cannot be divided as tp · cp · pp · dp with tp " +
-                         (tp_.empty() ? "up to " + std::to_string(machine.gpus_per_node)
-                                      : joined(tp_, [](int n) { return std::to_string(n); })) +
-                         ", pp up to the model's " + std::to_string(layers_) + " layers, and what is fixed",
-                     "use another number, or leave an axis free");
+  if (least == 0) throw no_split();
   if (!batch)
     throw InputError(
         file, "--global-batch",
         std::to_string(global_batch) + " samples divide by no dp · microbatch size of these GPUs",
-        "use a multiple of a power of two, or a larger tp, cp or pp");
-  if (plans.empty())
-    throw InputError(file, "", "all configurations are refused: " + refused.begin()->first,
-                     "leave an axis free");
+        "use a multiple of " + std::to_string(least) + ", or a larger tp, cp or pp");
+  if (configurations == 0) throw no_variant();
+  if (plans.empty()) throw refused.all();
 }
 
 std::string Tuned::name() const {

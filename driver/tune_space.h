@@ -21,6 +21,17 @@ struct Framework {
 };
 const std::vector<Framework>& frameworks();
 
+/// Configurations that are refused.
+struct Refused {
+  std::map<std::string, size_t> by_reason;  // without its numbers and remedy: "schedules: N microbatches …"
+  std::string first;                        // the whole message
+
+  void add(const InputError& error, size_t count);
+  void add(const Refused& other);
+  /// That nothing else is left.
+  [[nodiscard]] InputError all() const;
+};
+
 /// What lowers memory and never shortens a step.
 struct Saver {
   Recompute recompute;
@@ -46,9 +57,9 @@ class TuneSpace {
   int gpus;
   Framework framework;
   std::vector<Experiment> plans;
-  std::vector<Saver> savers;              // none of them covers a later one
-  std::map<std::string, size_t> refused;  // configurations that the reader refuses, by reason
-  size_t configurations = 0;              // those refused included
+  std::vector<Saver> savers;  // none of them covers a later one
+  Refused refused;            // by the reader
+  size_t configurations = 0;  // those refused included
 
   /// The variants of a plan with `pp` ranks.
   [[nodiscard]] std::vector<Variant> variants(int pp) const;
@@ -60,12 +71,17 @@ class TuneSpace {
   void read_axes(const TuneOptions& options);
   void read_savers(const TuneOptions& options);
   void read_plans(int global_batch);
+  [[nodiscard]] std::vector<int> microbatch_sizes(int global_batch, int dp) const;
+  [[nodiscard]] InputError no_split() const;
+  [[nodiscard]] InputError no_variant() const;
+  void read_split(const Strategy& strategy, const std::vector<int>& microbatch_sizes);
   void read_plan(const Strategy& strategy, int microbatch_size, bool sequence, const std::string& overlap);
   [[nodiscard]] Experiment read(const nlohmann::json& content) const;
 
   Changes changes_;
   nlohmann::json base_;              // fields that all configurations have
   std::optional<Experiment> first_;  // the files that all share
+  nlohmann::json cp_method_;         // of configurations with context parallelism; null: its default
   int layers_ = 0;
   std::vector<int> tp_, cp_, pp_, dp_, chunks_, microbatch_sizes_;  // empty: all that is possible
   std::vector<std::string> schedules_, splits_, recomputes_, overlaps_;
@@ -77,8 +93,5 @@ bool has_braids(const Schedule& schedule);
 /// What makes a configuration less simple, in words. `layers`: by virtual stage.
 std::vector<std::string> complications(const Experiment& experiment, const Schedule& schedule,
                                        const std::vector<int>& layers);
-
-/// Why something was refused, without its numbers and remedy: "schedules: N microbatches …".
-std::string reason_of(const InputError& error);
 
 }  // namespace stp

@@ -46,7 +46,7 @@ struct PieceResult {
   std::vector<Piece> members;  // of a family: those to be simulated
   std::vector<Piece> unfit;
   size_t needless = 0, same = 0;
-  std::map<std::string, size_t> refused;
+  Refused refused;
   std::optional<Tuned> tuned;
   bool reused = false;
 };
@@ -100,7 +100,7 @@ class Search {
   [[nodiscard]] size_t judged() const {
     const TuneCounts& counts = result_.counts;
     size_t all = counts.simulated + counts.reused + counts.unfit + counts.needless + counts.same;
-    for (const auto& [reason, count] : counts.refused) all += count;
+    for (const auto& [reason, count] : counts.refused.by_reason) all += count;
     return all;
   }
   // The step that a configuration must not be above to matter.
@@ -166,7 +166,7 @@ class Search {
   bool exhaustive_;
   FinishedRows& rows_;
   std::map<int, std::vector<Variant>> variants_;  // by pp
-  bool has_plain_ = false;
+  bool has_plain_ = false, has_even_ = false;
   std::priority_queue<Piece, std::vector<Piece>, std::greater<>> queue_;
   std::multiset<double> steps_;  // of what fits
   std::vector<Tuned> tuned_;
@@ -220,7 +220,10 @@ void Search::add_families() {
     const Experiment& experiment = space_.plans[plan];
     const int pp = experiment.strategy.pp;
     if (!variants_.contains(pp)) variants_[pp] = space_.variants(pp);
-    for (const Variant& variant : variants_[pp]) has_plain_ = has_plain_ || name_of(variant.choice) == kPlain;
+    for (const Variant& variant : variants_[pp]) {
+      has_plain_ = has_plain_ || name_of(variant.choice) == kPlain;
+      has_even_ = has_even_ || variant.split == LayerSplit::even;
+    }
     const auto [margin, seconds] = ideals[plan];
     const bool fits = exhaustive_ || fit_of(experiment.hardware->profile, margin) != Fit::no;
     if (!fits && (!nearest_plan_ || nearest_plan_->margin_gb < margin))
@@ -299,7 +302,7 @@ PieceResult Search::place(Piece family) {
     family.layers = placed.layers;
     const auto [least, most] = std::ranges::minmax(family.layers);
     const bool alone = experiment.strategy.pp == 1 && !has_braids(*schedule);
-    if ((experiment.split == LayerSplit::balanced && least == most) ||
+    if ((experiment.split == LayerSplit::balanced && least == most && has_even_) ||
         (alone && has_plain_ && name_of(experiment.schedules.front()) != kPlain)) {
       made.same = space_.savers.size();
       return made;
@@ -307,7 +310,7 @@ PieceResult Search::place(Piece family) {
     family.bound_s = std::max(family.bound_s, placed.bound_s);
     made.members.push_back(std::move(family));
   } catch (const InputError& error) {
-    made.refused[reason_of(error)] += space_.savers.size();
+    made.refused.add(error, space_.savers.size());
   }
   return made;
 }
@@ -366,7 +369,7 @@ PieceResult Search::expand(const Piece& family) {
       member.bound_s = bound->second;
       made.members.push_back(std::move(member));
     } catch (const InputError& error) {
-      ++made.refused[reason_of(error)];
+      made.refused.add(error, 1);
     }
   }
   return made;
@@ -403,7 +406,7 @@ PieceResult Search::simulate_piece(const Piece& piece) {
     tuned.fit = fit_of(experiment.hardware->profile, outcome.margin_gb);
     made.tuned = std::move(tuned);
   } catch (const InputError& error) {
-    ++made.refused[reason_of(error)];
+    made.refused.add(error, 1);
   }
   return made;
 }
@@ -412,7 +415,7 @@ void Search::take(PieceResult made) {
   TuneCounts& counts = result_.counts;
   counts.needless += made.needless;
   counts.same += made.same;
-  for (const auto& [reason, count] : made.refused) counts.refused[reason] += count;
+  counts.refused.add(made.refused);
   for (Piece& member : made.members) queue_.push(std::move(member));
   for (const Piece& piece : made.unfit) {
     ++counts.unfit;
@@ -438,7 +441,7 @@ void Search::look_for_nearest() {
     family.variant = variant;
     PieceResult made = place(family);
     if (!made.members.empty()) made = expand(made.members.front());
-    made.refused.clear();
+    made.refused = {};
     made.members.clear();
     const size_t unfit = result_.counts.unfit;
     take(std::move(made));

@@ -37,7 +37,7 @@ struct Tuned {
 struct TuneCounts {
   size_t configurations = 0, simulated = 0, reused = 0;  // reused: of an interrupted search
   size_t unfit = 0, needless = 0, bounded = 0, same = 0;
-  std::map<std::string, size_t> refused;
+  Refused refused;
 };
 
 struct TuneResult {

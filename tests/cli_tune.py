@@ -71,6 +71,22 @@ class Tune(CommandLine):
         self.succeed("validate", str(folder / "choice.csv"))
         self.assertTrue(read_json(folder / "choice-trace.json")["traceEvents"])
 
+    def test_a_method_of_context_parallelism_is_for_what_has_it(self):
+        words = with_flags(SMALL, ["--schedule", "1f1b", "--tp", "2", "--pp", "2", "--recompute", "none"])
+        for fields in ([], ["parallel.cp=2"]):
+            record, _ = self.tuned(*words, "--set", *fields, "parallel.cp_method=all-to-all")
+            parallel = [one["configuration"]["parallel"] for one in record["best"]]
+            self.assertEqual({one["cp"] for one in parallel} == {2}, bool(fields))
+            for one in parallel:
+                self.assertEqual(one.get("cp_method"), "all-to-all" if one["cp"] > 1 else None)
+
+    def test_contradictions_are_said(self):
+        words = with_flags(SMALL, ["--schedule", "1f1b", "--cp", "1", "--tp-overlap", "megatron", "--sequence-parallel", "off"])
+        record, _ = self.tuned(*words)
+        self.assertIn("tp_overlap: overlaps the collectives of sequence parallelism, which is off", record["counts"]["refused"])
+        for words in (["--schedule", "1f1b-i,hanayo", "--pp", "1"], ["--layers", "balanced", "--pp", "1", "--schedule", "1f1b"]):
+            self.assertTrue(self.tuned(*with_flags(SMALL, [*words, "--tp", "4", "--cp", "1", "--recompute", "full"]))[0]["best"])
+
     def test_tunes_of_one_second_get_folders_of_their_own(self):
         data = self.folder / "data"
         data.mkdir()
@@ -137,8 +153,17 @@ class Tune(CommandLine):
     def test_refusals(self):
         config = self.write(CONFIG)
         for words, said in (
-            (["--gpus", "7", "--pp", "2"], ["--gpus", "7 cannot be divided", "leave an axis free"]),
-            (["--global-batch", "7", "--dp", "2"], ["--global-batch", "7 samples"]),
+            (["--gpus", "7", "--pp", "2"], ["--gpus", "7 cannot be divided", "pp 2", "leave an axis free"]),
+            (["--global-batch", "7", "--dp", "2"], ["--global-batch", "7 samples", "a multiple of 2,"]),
+            (["--microbatch-size", "3"], ["--global-batch", "a multiple of 3,"]),
+            (["--tp", "16"], ["all configurations are refused", "parallel.tp: 16 does not divide", "use a divisor"]),
+            (["--band", "-1"], ["--band", "0 to 100"]),
+            (["--band", "nan"], ["--band", "0 to 100"]),
+            (["--schedule", "1f1b-i", "--chunks", "4", "--layers", "balanced"], ["--layers", "2 chunks"]),
+            (["--schedule", "1f1b", "--set", "chunks=2"], ["--chunks", "2 with 1f1b"]),
+            (["--tp", "8", "--tp-overlap", "megatron", "--sequence-parallel", "off"], ["all configurations", "tp_overlap", "which is off"]),
+            (["--set", "parallel.cp_method=rung"], ["parallel.cp_method", "ring"]),
+            (["--cp", "1", "--set", "parallel.cp_method=ring"], ["parallel.cp_method", "parallel.cp is 1"]),
             (["--schedule", "zbv"], ["--schedule", "zbv", "zb-v"]),
             (["--runs-on", "megatron", "--schedule", "stp"], ["--schedule", "what megatron runs"]),
             (["--runs-on", "jax"], ["--runs-on", "jax", "megatron"]),
@@ -151,6 +176,7 @@ class Tune(CommandLine):
         ):
             given = with_flags([*SMALL, "--out", str(self.folder / "refused")], words)
             self.refused(["tune", *given], *said)
+        self.assertIn("none, selective, full, block-1, norm+activation, mlp, attn+mlp", " ".join(self.succeed("help", "tune").stdout.split()))
 
 
 if __name__ == "__main__":
