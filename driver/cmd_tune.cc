@@ -106,7 +106,10 @@ std::string of_memory(const TuneSpace& space) {
          " to " + fixed(gpu.most_fixed_memory_bytes / 1e9, 1) +
          ") of context, communicators and workspaces. It leaves out fragmentation of the allocator" +
          (buffers ? "" : ", working memory of operations, buffers of collectives") + ", data and " +
-         (space.framework.name[0] == 'p' ? "compiled graphs" : "checkpoints") + ".";
+         (space.framework.name[0] == 'p' ? "compiled graphs" : "checkpoints") + "." +
+         (gpu.fixed_memory_bytes > 0 ? ""
+                                     : " The profile of " + gpu.name +
+                                           " has no fixed_memory_gb: the range is up to the most of others.");
 }
 
 // Megatron-Core's arguments (megatron/training/arguments.py), one a line; "" if it cannot run the choice.

@@ -9,7 +9,7 @@ import shutil
 import signal
 
 import jsonschema
-from command_line import CommandLine, CONFIG, main, read_json, ROOT
+from command_line import CommandLine, CONFIG, main, PROFILES, read_json, ROOT
 
 SMALL = ["--model", "llm-12.1b", "--cluster", "a800", "--gpus", "16", "--global-batch", "16", "--seq", "3072",
          "--microbatch-size", "1", "--recompute", "none,full", "--offload", "0", "--band", "1"]  # fmt: skip
@@ -70,6 +70,15 @@ class Tune(CommandLine):
         self.assertIn(f"--tensor-model-parallel-size {row['tp']}\n", (folder / "choice-megatron.txt").read_text())
         self.succeed("validate", str(folder / "choice.csv"))
         self.assertTrue(read_json(folder / "choice-trace.json")["traceEvents"])
+
+    def test_it_surely_fits_if_it_does_with_any_fixed_memory_known(self):
+        known = [profile["fixed_memory_gb"] for profile in map(read_json, PROFILES.glob("*.json")) if "fixed_memory_gb" in profile]
+        most = max(fixed["range"]["to"] for fixed in known)
+        record, _ = self.tuned(*with_flags(SMALL, ["--schedule", "1f1b", "--cp", "1", "--recompute", "none", "--band", "100"]), "--set", "cluster.memory_gb=60")
+        for one in record["best"]:
+            self.assertEqual(one["fits"], "yes" if one["memory_margin_gb"] >= most else "maybe")
+        self.assertEqual({one["fits"] for one in record["best"]}, {"yes", "maybe"})
+        self.assertIn("a800 has no fixed_memory_gb", record["memory"])
 
     def test_a_method_of_context_parallelism_is_for_what_has_it(self):
         words = with_flags(SMALL, ["--schedule", "1f1b", "--tp", "2", "--pp", "2", "--recompute", "none"])
