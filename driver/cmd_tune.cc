@@ -112,6 +112,48 @@ std::string of_memory(const TuneSpace& space) {
                                            " has no fixed_memory_gb: the range is up to the most of others.");
 }
 
+std::string flag(const std::string& name, const std::string& value = "") {
+  return "--" + name + (value.empty() ? "" : " " + value) + "\n";
+}
+
+// Megatron-Core's arguments for types, optimizer, buckets and loss; and a comment for each setting that was
+// simulated and that no argument says.
+std::string flags_of_numbers(const Experiment& one, const Framework& megatron) {
+  const bool zero = one.strategy.zero;
+  Experiment unsaid = one;  // what an argument says has its default
+  Recipe& recipe = unsaid.hardware->recipe;
+  std::string text = flag("bf16");
+  const bool small_states = zero && recipe.state_bytes < Recipe().state_bytes;
+  if (small_states) {
+    text += flag("use-precision-aware-optimizer");
+    if (recipe.state_bytes == 6) text += flag("exp-avg-dtype", "bf16") + flag("exp-avg-sq-dtype", "bf16");
+    recipe.state_bytes = Recipe().state_bytes;
+  }
+  if (one.hardware->model_gradients)
+    text += small_states ? flag("main-grads-dtype", "bf16") : flag("grad-reduce-in-bf16");
+  if (recipe.bucket_parameters > 0) text += flag("ddp-bucket-size", fixed(recipe.bucket_parameters, 0));
+  recipe.bucket_parameters = 0;
+  if (zero && one.chunks > 1 && recipe.gathers_in_step) {
+    text += flag("overlap-param-gather-with-optimizer-step");
+    recipe.gathers_in_step = false;
+  }
+  if (uses_transformer_engine(one.hardware->implementation))
+    text += flag("cross-entropy-loss-fusion") + flag("cross-entropy-fusion-impl", "te") +
+            "# Megatron-Core refuses te from 0.19 on; without both the loss keeps more memory\n";
+  if (one.chunks == 1 && one.release == Release::megatron_batched) unsaid.release = Release::megatron;
+  json usual = json::parse(megatron.fields);
+  usual.update({{"braid", "static"}, {"freed_at", "W"}, {"contention", true}, {"scatter_transfers", false}});
+  json settings = to_json(unsaid);
+  for (const char* said : {"microbatches", "microbatch_size", "sequence_parallel", "recompute", "tp_overlap",
+                           "schedules", "parallel", "zero", "layers_per_chunk", "chunks", "model", "seq",
+                           "cluster", "cluster_values", "gradients"})
+    settings.erase(said);
+  for (const auto& [name, value] : settings.items())
+    if (usual.value(name, json()) != value)
+      text += "# simulated, but said by no argument: " + name + " " + json_text(value) + "\n";
+  return text;
+}
+
 // Megatron-Core's arguments (megatron/training/arguments.py), one a line; "" if it cannot run the choice.
 std::string megatron_flags(const Tuned& choice) {
   const Experiment& one = choice.experiment;
@@ -125,13 +167,11 @@ std::string megatron_flags(const Tuned& choice) {
       !among(megatron.tp_overlap, word_of(strategy.tp_overlap, kTpOverlaps)) || strategy.offload > 0)
     return "";
   std::string text;
-  const auto flag = [&](const std::string& name, const std::string& value = "") {
-    text += "--" + name + (value.empty() ? "" : " " + value) + "\n";
-  };
-  const auto number = [&](const std::string& name, int value) { flag(name, std::to_string(value)); };
+  const auto number = [&](const std::string& name, int value) { text += flag(name, std::to_string(value)); };
   number("tensor-model-parallel-size", strategy.tp);
   number("pipeline-model-parallel-size", strategy.pp);
   number("context-parallel-size", strategy.cp);
+  if (strategy.cp > 1 && strategy.cp_method == CpMethod::all_to_all) text += flag("cp-comm-type", "a2a");
   number("micro-batch-size", one.microbatch_size);
   number("global-batch-size", one.microbatch_size * one.microbatches * strategy.dp);
   number("seq-length", one.hardware->seq);
@@ -141,22 +181,21 @@ std::string megatron_flags(const Tuned& choice) {
     std::string layout;
     for (size_t stage = 0; stage < one.layers_per_chunk.size(); ++stage)
       layout += (stage == 0 ? "E" : "|") + std::string(one.layers_per_chunk[stage], 't');
-    flag("pipeline-model-parallel-layout", "\"" + layout + "L\"");
+    text += flag("pipeline-model-parallel-layout", "\"" + layout + "L\"");
   } else if (one.chunks > 1) {
     number("num-virtual-stages-per-pipeline-rank", one.chunks);
   }
-  if (strategy.sequence_parallel) flag("sequence-parallel");
-  if (strategy.tp_overlap == TpOverlap::megatron) flag("tp-comm-overlap");
-  if (strategy.zero) {
-    flag("use-distributed-optimizer");
-    flag("overlap-grad-reduce");
-    flag("overlap-param-gather");
-  }
+  if (strategy.sequence_parallel) text += flag("sequence-parallel");
+  if (strategy.tp_overlap == TpOverlap::megatron) text += flag("tp-comm-overlap");
+  if (strategy.zero) text += flag("use-distributed-optimizer");
+  text += flag("overlap-grad-reduce");
+  if (strategy.zero) text += flag("overlap-param-gather");
   if (recompute == "full")
-    flag("recompute-granularity", "full --recompute-method uniform --recompute-num-layers 1");
-  if (recompute == "selective") flag("recompute-granularity", "selective --recompute-modules core_attn");
-  if (recompute == "mlp") flag("recompute-granularity", "selective --recompute-modules mlp");
-  return text;
+    text += flag("recompute-granularity", "full --recompute-method uniform --recompute-num-layers 1");
+  if (recompute == "selective" || recompute == "mlp")
+    text += flag("recompute-granularity",
+                 "selective --recompute-modules " + std::string(recompute == "mlp" ? "mlp" : "core_attn"));
+  return text + flags_of_numbers(one, megatron);
 }
 
 json to_json(const Tuned& one, const Tuned& first) {

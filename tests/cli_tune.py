@@ -71,6 +71,23 @@ class Tune(CommandLine):
         self.succeed("validate", str(folder / "choice.csv"))
         self.assertTrue(read_json(folder / "choice-trace.json")["traceEvents"])
 
+    def test_flags_and_comments_say_what_was_simulated(self):
+        fixed = with_flags(SMALL, ["--runs-on", "megatron", "--schedule", "1f1b-i", "--chunks", "2", "--tp", "2", "--cp", "2", "--pp", "2", "--layers", "even"])
+        fields = ["recipe.state_bytes=6", "recipe.bucket_parameters=134217728", "gradients=model", "parallel.cp_method=all-to-all"]
+        for more, flags, comments in (
+            (["recipe.gathers_in_step=true"], ["--use-precision-aware-optimizer", "--exp-avg-dtype bf16", "--exp-avg-sq-dtype bf16",
+             "--main-grads-dtype bf16", "--ddp-bucket-size 134217728", "--overlap-param-gather-with-optimizer-step", "--cp-comm-type a2a",
+             "--cross-entropy-fusion-impl te"], []),
+            (["zero=0", "post_validation=true", "release=chain"], ["--grad-reduce-in-bf16", "--overlap-grad-reduce"],
+             ["post_validation true", 'release "chain"', "recipe "]),
+        ):  # fmt: skip
+            _, folder = self.tuned(*fixed, "--set", *fields, *more)
+            lines = (folder / "choice-megatron.txt").read_text().splitlines()
+            self.assertLessEqual({"--bf16", *flags}, set(lines))
+            said = [line for line in lines if line.startswith("# simulated, but said by no argument: ")]
+            self.assertEqual(len(said), len(comments), said)
+            self.assertTrue(all(any(comment in line for line in said) for comment in comments), said)
+
     def test_it_surely_fits_if_it_does_with_any_fixed_memory_known(self):
         known = [profile["fixed_memory_gb"] for profile in map(read_json, PROFILES.glob("*.json")) if "fixed_memory_gb" in profile]
         most = max(fixed["range"]["to"] for fixed in known)
