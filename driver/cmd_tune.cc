@@ -27,6 +27,8 @@ using nlohmann::json;
 constexpr int kFewRows = 10;
 constexpr double kUsualBand = 0.03;  // where the suite's results are not installed: its mark for throughputs
 
+constexpr double kSeen = 5e-4;  // the least share that is not shown as 0.0 %
+
 // The share within which two steps of a GPU count as equal, and where it is from, in words.
 struct ErrorBand {
   double share;
@@ -47,7 +49,7 @@ std::string beside(const Tuned& one, const Tuned& other) {
   std::string text;
   const double slower = one.outcome.step_s / other.outcome.step_s - 1,
                room = one.outcome.margin_gb - other.outcome.margin_gb;
-  if (std::abs(slower) >= 5e-4)
+  if (std::abs(slower) >= kSeen)
     and_so(text, share_text(std::abs(slower)) + (slower > 0 ? " slower" : " faster"));
   if (std::abs(room) >= 0.5)
     and_so(text, fixed(std::abs(room), 0) + " GB " + (room > 0 ? "more" : "less") + " room");
@@ -61,11 +63,12 @@ std::string why_first(const TuneResult& result, const ErrorBand& band) {
   const Tuned& fastest =
       *std::ranges::min_element(result.best, {}, [](const Tuned& one) { return one.outcome.step_s; });
   const StepOutcome& quick = fastest.outcome;
+  const double slower = first.outcome.step_s / quick.step_s - 1;
   std::string text = first.name() + " is ";
   if (first.outcome.step_s <= quick.step_s)
     text += "the fastest";
   else
-    text += share_text(first.outcome.step_s / quick.step_s - 1) + " slower than the fastest, " +
+    text += (slower < kSeen ? "as fast as" : share_text(slower) + " slower than") + " the fastest, " +
             fastest.name() + ", and " + (first.fit != fastest.fit ? "surely fits" : "simpler or smaller") +
             ", with " + fixed(std::abs(first.outcome.margin_gb - quick.margin_gb), 0) + " GB " +
             (first.outcome.margin_gb >= quick.margin_gb ? "more" : "less") + " room";

@@ -38,7 +38,8 @@ class Tune(CommandLine):
     def tuned(self, *words, python="true"):
         """tune.json, and its folder, without a plot: half of the time would be Python's."""
         folder = self.folder / f"out{len(list(self.folder.iterdir()))}"
-        self.succeed("tune", *words, "--out", str(folder), variables={"STP_PYTHON": python} if python else {})
+        done = self.succeed("tune", *words, "--out", str(folder), variables={"STP_PYTHON": python} if python else {})
+        self.assertIn(read_json(folder / "tune.json")["reason"], done.stdout)
         return read_json(folder / "tune.json"), folder
 
     def test_pruning_loses_nothing(self):
@@ -112,6 +113,13 @@ class Tune(CommandLine):
         self.assertIn("tp_overlap: overlaps the collectives of sequence parallelism, which is off", record["counts"]["refused"])
         for words in (["--schedule", "1f1b-i,hanayo", "--pp", "1"], ["--layers", "balanced", "--pp", "1", "--schedule", "1f1b"]):
             self.assertTrue(self.tuned(*with_flags(SMALL, [*words, "--tp", "4", "--cp", "1", "--recompute", "full"]))[0]["best"])
+
+    def test_a_step_that_is_as_fast_is_not_called_slower(self):
+        small = {"hidden_size": 2048, "intermediate_size": 5632, "num_attention_heads": 16, "num_key_value_heads": 4, "vocab_size": 32000}
+        record, _ = self.tuned("--model", str(self.write(CONFIG | small | {"num_hidden_layers": 8})), "--cluster", "h100", "--gpus", "1",
+                               "--global-batch", "16", "--seq", "2048", "--schedule", "1f1b,dhelix,stp", "--microbatch-size", "2",
+                               "--recompute", "none", "--offload", "0")  # fmt: skip
+        self.assertNotIn(" 0.0 % slower", record["reason"])
 
     def test_tunes_of_one_second_get_folders_of_their_own(self):
         data = self.folder / "data"
