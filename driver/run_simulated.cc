@@ -343,7 +343,7 @@ Prediction predict_step(const ScheduleChoice& choice, const Experiment& experime
                         const HardwareProfile& profile, const std::string& file) {
   const Experiment::Run& run = *experiment.run;
   if (run.type != DType::f32)
-    throw InputError(file, "run.type", "is " + to_string(run.type) + ", and predictions are of float32",
+    throw InputError(file, "run.type", "is " + word_of(run.type, kTypes) + ", and predictions are of float32",
                      "use float32, or leave --predict out");
   Job job = job_of(experiment, run, Implementation::suite);
   job.shape.element_bytes = static_cast<int>(bytes_of(run.type));
