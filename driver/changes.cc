@@ -46,7 +46,13 @@ void refuse_commas(const std::string& text, const std::string& key) {
 }
 
 json value_of(const std::string& text, const std::string& key) {
-  json value = json::parse(text, nullptr, false);
+  const auto refuse_depth = [&](int depth, json::parse_event_t, json&) {
+    if (depth > kDeepestJson)
+      throw InputError("", "--set", key + " is nested more than " + std::to_string(kDeepestJson) + " deep",
+                       "flatten it");
+    return true;
+  };
+  json value = json::parse(text, refuse_depth, false);
   if (value.is_discarded()) {
     refuse_commas(text, key);
     value = text;
@@ -89,6 +95,10 @@ Changes::Changes(const std::vector<std::string>& words) {
     if (change.value.empty() || change.path.empty() || empty_part || change.key.back() == '.')
       throw InputError("", "--set", "\"" + word + "\" is not KEY=VALUE",
                        "write, for example, seq=4096, parallel.tp=8 or cluster.peak_tflops=400");
+    if (change.path.size() > kDeepestJson)
+      throw InputError("", "--set",
+                       change.key.substr(0, 40) + "… has over " + std::to_string(kDeepestJson) + " parts",
+                       "name a field that there is");
     if (std::ranges::find(changes_, change.key, &Change::key) != changes_.end())
       throw InputError("", "--set", change.key + " is given twice", "keep one of them");
     changes_.push_back(std::move(change));

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <stdexcept>
 
+#include "stp/base/error.h"
 #include "stp/base/json_input.h"
 #include "stp/version.h"
 
@@ -37,16 +38,28 @@ std::string key_of(const Experiment& experiment, const ScheduleChoice& choice, c
 
 }  // namespace
 
-// One line each, {key: row}. A killed process leaves its last line unfinished.
+// A first line that says what the file is, then one line each, {key: row}. A killed process leaves its last
+// line unfinished.
+constexpr const char* kFirstLine = "finished rows of stp";
+
 FinishedRows::FinishedRows(const std::string& output) {
   if (output.empty() || output == "-") return;
   path_ = std::filesystem::path(output).lexically_normal().string();
   if (path_.ends_with('/')) path_.pop_back();
   path_ += ".rows";
   std::ifstream file(path_);
-  for (std::string line; std::getline(file, line);)
-    if (const json row = json::parse(line, nullptr, false); row.is_object())
+  std::string line;
+  std::getline(file, line);
+  if (!std::string_view(kFirstLine).starts_with(line))
+    throw InputError(path_, "", "is where finished rows are kept, and holds something else",
+                     "move it, or name another output");
+  while (std::getline(file, line)) {
+    try {
+      const json row = parse_json(line, path_);
       for (const auto& [key, value] : row.items()) rows_[key] = value;
+    } catch (const InputError&) {  // unfinished
+    }
+  }
 }
 
 std::string FinishedRows::how_to_go_on() const {
@@ -66,7 +79,8 @@ json FinishedRows::find(const Experiment& experiment, const ScheduleChoice& choi
 void FinishedRows::keep(const Experiment& experiment, const ScheduleChoice& choice, const json& others,
                         json row) {
   if (path_.empty()) return;
-  std::ofstream file(path_, std::ios::app);
+  std::ofstream file(path_, std::ios::app | std::ios::ate);
+  if (file.tellp() == 0) file << kFirstLine;
   file << "\n" << json_text(json{{key_of(experiment, choice, others), std::move(row)}}) << std::flush;
   if (file) return;
   remove();

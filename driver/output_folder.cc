@@ -66,6 +66,8 @@ std::string csv_cell(const std::string& text) {
   return cell.str();
 }
 
+constexpr size_t kLongestOutput = 230;  // with what is added to it, a file system takes 255
+
 void tell_leftovers(const fs::path& folder) {
   for (const std::string& removed : remove_leftovers(folder))
     std::fprintf(stderr, "stp: removed %s, which a killed run left half-written\n", removed.c_str());
@@ -78,6 +80,9 @@ OutputFolder::OutputFolder(const fs::path& target, Taken taken, const char* flag
   std::error_code ignored;
   if (taken_ == Taken::refuse && fs::exists(fs::symlink_status(target_, ignored)))
     throw InputError(target_, flag_, "exists, and results are never overwritten", "name a new folder");
+  if (target_.filename().string().size() > kLongestOutput)
+    throw InputError(target_, flag_, "has a name of over " + std::to_string(kLongestOutput) + " bytes",
+                     "shorten it");
   const fs::path parent = fs::absolute(target_).parent_path();
   tell_leftovers(parent);
   lock_ = make_partial(parent, partial_, PartialKind::folder);
@@ -134,7 +139,10 @@ fs::path new_run_folder(const std::string& prefix) {
   const bool in_source_tree = fs::exists(data_path("CMakeLists.txt"));
   const fs::path runs =
       in_source_tree ? fs::path(data_path("results/runs")) : fs::current_path() / "results/runs";
-  fs::create_directories(runs);
+  std::error_code failed;
+  fs::create_directories(runs, failed);
+  if (failed)
+    throw InputError(runs, "", "cannot be created (" + failed.message() + ")", "name a folder with --out");
   const std::time_t now = std::time(nullptr);
   char name[64];
   std::tm utc{};

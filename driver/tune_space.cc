@@ -26,6 +26,10 @@ std::vector<Value> axis(const std::vector<Value>& flag, json& fields, const std:
   std::vector<Value> values = flag;
   if (const auto found = fields.find(key); found != fields.end()) {
     try {
+      const json whole = found->is_array() ? *found : json::array({*found});
+      if (std::is_integral_v<Value> && !std::ranges::all_of(whole, &json::is_number_integer))
+        throw InputError(file, key, json_text(*found) + " is no whole number, or list of them",
+                         "write whole numbers");
       if (flag.empty())
         values = found->is_array() ? found->get<std::vector<Value>>() : std::vector{found->get<Value>()};
     } catch (const json::exception&) {
@@ -107,6 +111,10 @@ json base_of(const TuneOptions& options, const Framework& framework, std::string
   if (!options.scenario.empty()) {
     file = scenario_path(options.scenario);
     base = read_json_file(file);
+    for (const json* object :
+         {&base, base.is_object() && base.contains("parallel") ? &base["parallel"] : &base})
+      if (!object->is_object())
+        throw InputError(file, object == &base ? "" : "parallel", "is no object", "write {…}");
     refuse_other_kind(base, file, "a scenario");
     for (const char* key :
          {"configurations", "costs", "run", "pairs", "microbatches", "layer_costs", "microbatch_costs"})

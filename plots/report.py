@@ -12,7 +12,6 @@ import argparse
 import dataclasses
 import multiprocessing
 import os
-import signal
 import sys
 from pathlib import Path
 
@@ -149,5 +148,4 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the program that started this says so
     sys.exit(main())

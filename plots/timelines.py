@@ -7,7 +7,6 @@ Writes TRACE.svg beside each. Exits with 1 and a line on stderr for each that co
 """
 
 import argparse
-import signal
 import sys
 from pathlib import Path
 
@@ -32,5 +31,4 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the program that started this says so
     sys.exit(main())

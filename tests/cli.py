@@ -220,7 +220,7 @@ class Output(CommandLine):
 
     def test_runs_of_one_second_get_folders_of_their_own(self):
         command, data = [self.stp, "reproduce", str(self.write(UNIT)), "--no-plots"], self.folder / "data"
-        data.mkdir()
+        (data / "results/published").mkdir(parents=True)
         runs = [subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, env={**os.environ, "STP_DATA_DIR": str(data)}, text=True)
                 for _ in range(4)]
         said = {re.search(r"^Results: (.*)$", run.communicate(timeout=60)[0], re.MULTILINE)[1] for run in runs}

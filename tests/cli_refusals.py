@@ -4,6 +4,7 @@
 """
 
 import json
+import shutil
 
 from command_line import changed, CommandLine, HARDWARE, main, PAIRS, PROFILES, read_json, ROOT, RUN, UNIT
 
@@ -31,6 +32,28 @@ class Fields(CommandLine):
         self.refused(["validate", self.write(UNIT, "u.json")], "makes this a scenario, not a schedule")
         self.refused(["validate", self.write(record, "r.json")], "makes this a result record, not a schedule")
         self.refused(["simulate", self.write(record)], "provenance: makes this a result record", 'its field "scenario"')
+
+    def test_changes_that_would_exhaust_the_stack(self):
+        path = self.write(UNIT)
+        self.refused(["simulate", path, "--set", "title=" + "[" * 30000 + "]" * 30000], "--set: title is nested more than 100 deep")
+        self.refused(["simulate", path, "--set", ".".join("a" * 101) + "=1"], "--set: ", "has over 100 parts")
+
+    def test_outputs(self):
+        path = self.write(UNIT)
+        self.write("mine", "new.rows")
+        self.refused(["reproduce", path, "--out", "new"], "new.rows: ", "holds something else; move it")
+        self.refused(["reproduce", path, "--out", "n" * 240], "--out: ", "over 230 bytes; shorten it")
+        self.refused(["trace", path, "--out", "/proc/new"], "--out: ", "cannot be created")
+        self.refused(["reproduce", self.write(HARDWARE), "--out", "other"], "published figures cannot be read; check STP_DATA_DIR",
+                     variables={"STP_DATA_DIR": self.data_without("results/published")})
+
+    def data_without(self, folder):
+        """The suite's data, but for one folder."""
+        data = self.folder / "data"
+        shutil.copytree(ROOT / "models", data / "models")
+        shutil.copytree(PROFILES, data / "profiles")
+        self.assertFalse((data / folder).exists())
+        return str(data)
 
     def test_types_and_ranges(self):
         self.scenarios_refused(

@@ -3,11 +3,14 @@ them ($STP_PYTHON, then /usr/bin/python3), or ends with 2 and says what to insta
 
 import importlib.util
 import os
+import signal
 import sys
 
 NEEDED = ("numpy", "scipy", "pandas", "matplotlib", "jinja2")
 TRIED = "STP_PYTHON_TRIED"  # interpreters that lacked some
 
+# The program that started this one says that it was interrupted.
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 tried = [path for path in os.environ.pop(TRIED, "").split(os.pathsep) if path]
 if missing:

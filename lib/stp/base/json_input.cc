@@ -14,9 +14,6 @@ namespace {
 
 using nlohmann::json;
 
-// Recursion copies and destroys values: deeper ones could exhaust the stack.
-constexpr int kDeepest = 100;
-
 // The last key before byte `end`: the probable place of a syntax error.
 std::string last_key_before(const std::string& text, size_t end) {
   size_t colon = text.rfind(':', std::min(end, text.size()));
@@ -72,8 +69,9 @@ json parse_json(const std::string& text, const std::string& name) {
     throw InputError(name, "", "holds a NUL byte", "save it as plain text");
   std::vector<std::set<std::string>> open;  // the keys seen in each object that is being read
   const auto refuse_twice = [&](int depth, json::parse_event_t event, json& parsed) {
-    if (depth > kDeepest)
-      throw InputError(name, "", "is nested more than " + std::to_string(kDeepest) + " deep", "flatten it");
+    if (depth > kDeepestJson)
+      throw InputError(name, "", "is nested more than " + std::to_string(kDeepestJson) + " deep",
+                       "flatten it");
     if (event == json::parse_event_t::object_start) open.emplace_back();
     if (event == json::parse_event_t::object_end) open.pop_back();
     if (event == json::parse_event_t::key && !open.back().insert(parsed.get<std::string>()).second)

@@ -27,6 +27,9 @@ std::string read_text_file(const std::string& path);
 /// Throws InputError with line and column if `text`, of the file `name`, is not UTF-8.
 void check_utf8(const std::string& text, const std::string& name);
 
+/// Recursion copies and destroys values: deeper ones could exhaust the stack.
+inline constexpr int kDeepestJson = 100;
+
 /// Reads and parses `path`. Refuses a missing file, a syntax error (NaN and Infinity among them), a key given
 /// twice and trailing text, each as InputError.
 nlohmann::json read_json_file(const std::string& path);

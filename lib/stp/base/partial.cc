@@ -14,12 +14,14 @@ namespace {
 // compare.py uses the same prefix.
 constexpr const char* kPrefix = ".stp-partial-";
 
+constexpr int kMostTries = 100;
+
 bool lock(int file) { return flock(file, LOCK_EX | LOCK_NB) == 0; }
 
 }  // namespace
 
 FileDescriptor make_partial(const fs::path& folder, fs::path& path, PartialKind kind) {
-  while (true) {
+  for (int tries = 0;; ++tries) {
     std::string name = (folder / (std::string(kPrefix) + "XXXXXX")).string();
     int file = -1;
     if (kind == PartialKind::file)
@@ -29,7 +31,7 @@ FileDescriptor make_partial(const fs::path& folder, fs::path& path, PartialKind 
     // Until it is locked, another process may take it for a leftover and remove it. The loop then makes the
     // next.
     const bool removed = file < 0 && kind == PartialKind::folder && errno == ENOENT && fs::exists(folder);
-    if (removed) continue;
+    if (removed && tries < kMostTries) continue;  // some folders, as /proc, give this error for ever
     FileDescriptor made(file);
     path = made ? name : "";
     // On a file system without locks, nothing is removed.

@@ -51,6 +51,9 @@ std::vector<json> read_published(const std::string& folder) {
   std::error_code missing;
   for (const auto& entry : std::filesystem::directory_iterator(folder, missing))
     if (entry.path().extension() == ".json") files.insert(entry.path());
+  if (missing)
+    throw InputError(folder, "", "published figures cannot be read",
+                     "check STP_DATA_DIR, or install the data");
   for (const auto& file : files) {
     JsonInput input = JsonInput::of_file(file);
     for (const json& row : input.array("rows")) {
