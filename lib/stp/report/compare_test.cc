@@ -143,6 +143,8 @@ TEST_F(Compared, TakesFalseForAFieldThatARowLeavesOut) {
 
 TEST_F(Compared, AttachesNullsWhereNothingIsPublished) {
   json rows = {row("new", 6, 6, 10)};
+  EXPECT_THROW(attach_published(rows, folder_ + "/none", std::nullopt), InputError);
+  std::filesystem::create_directory(folder_ + "/none");
   attach_published(rows, folder_ + "/none", std::nullopt);
   EXPECT_TRUE(rows[0]["published"].is_null());
   EXPECT_TRUE(rows[0]["difference"].is_null());

@@ -27,8 +27,8 @@ struct Trainer::State {
   const ExecutionPlan plan;
   std::unique_ptr<Executor> executor;
 
-  State(Backend& to, const Training& of, Program program)
-      : backend(to), training(of), plan(make_plan(std::move(program))) {
+  State(Backend& to, Training of, Program program)
+      : backend(to), training(std::move(of)), plan(make_plan(std::move(program))) {
     // World rank and op number to words.
     backend.describe_with([this](int, uint32_t op) {
       return op < plan.program.ops.size() ? describe_op(plan.program, op) : std::string("set-up");
