@@ -20,9 +20,9 @@ namespace {
 // The fewest cycles in which a microbatch goes down all ranks and up: ⌈p/2⌉ with equal costs.
 int least_group(int p, const PassCosts& costs) {
   const double cycle = costs.F + costs.I + costs.W, way = p * std::max(costs.F, costs.I);
-  constexpr double kSlack = 1e-9;
+  constexpr double kTolerance = 1e-9;
   return cycle == 0 ? (p + 1) / 2
-                    : std::max((p + 1) / 2, static_cast<int>(std::ceil(way / cycle * (1 - kSlack))));
+                    : std::max((p + 1) / 2, static_cast<int>(std::ceil(way / cycle * (1 - kTolerance))));
 }
 
 struct Grouping {

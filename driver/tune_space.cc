@@ -111,10 +111,7 @@ json base_of(const TuneOptions& options, const Framework& framework, std::string
   if (!options.scenario.empty()) {
     file = scenario_path(options.scenario);
     base = read_json_file(file);
-    for (const json* object :
-         {&base, base.is_object() && base.contains("parallel") ? &base["parallel"] : &base})
-      if (!object->is_object())
-        throw InputError(file, object == &base ? "" : "parallel", "is no object", "write {…}");
+    if (!base.is_object()) throw InputError(file, "", "is no object", "write {…}");
     refuse_other_kind(base, file, "a scenario");
     for (const char* key :
          {"configurations", "costs", "run", "pairs", "microbatches", "layer_costs", "microbatch_costs"})
@@ -238,8 +235,8 @@ TuneSpace::TuneSpace(const TuneOptions& options)
 
 void TuneSpace::read_axes(const TuneOptions& options) {
   json& base = base_;
-  json& parallel = base["parallel"];
-  if (!parallel.is_object()) parallel = json::object();
+  json& parallel = base.emplace("parallel", json::object()).first.value();
+  if (!parallel.is_object()) throw InputError(file, "parallel", "is no object", "write {…}");
   tp_ = axis(options.tp, parallel, "tp", file);
   cp_ = axis(options.cp, parallel, "cp", file);
   pp_ = axis(options.pp, parallel, "pp", file);

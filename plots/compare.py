@@ -111,6 +111,5 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    for number in (signal.SIGINT, signal.SIGPIPE):
-        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.exit(main())

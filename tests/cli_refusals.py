@@ -44,16 +44,11 @@ class Fields(CommandLine):
         self.refused(["reproduce", path, "--out", "new"], "new.rows: ", "holds something else; move it")
         self.refused(["reproduce", path, "--out", "n" * 240], "--out: ", "over 230 bytes; shorten it")
         self.refused(["trace", path, "--out", "/proc/new"], "--out: ", "cannot be created")
+        data = self.folder / "data"  # without results
+        for folder in ("models", "profiles"):
+            shutil.copytree(ROOT / folder, data / folder)
         self.refused(["reproduce", self.write(HARDWARE), "--out", "other"], "published figures cannot be read; check STP_DATA_DIR",
-                     variables={"STP_DATA_DIR": self.data_without("results/published")})
-
-    def data_without(self, folder):
-        """The suite's data, but for one folder."""
-        data = self.folder / "data"
-        shutil.copytree(ROOT / "models", data / "models")
-        shutil.copytree(PROFILES, data / "profiles")
-        self.assertFalse((data / folder).exists())
-        return str(data)
+                     variables={"STP_DATA_DIR": str(data)})
 
     def test_types_and_ranges(self):
         self.scenarios_refused(

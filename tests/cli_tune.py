@@ -213,6 +213,7 @@ class Tune(CommandLine):
         for content, *said in (([1], "is no object"), ({"parallel": 5}, "parallel: is no object"), ({"parallel": {"tp": 8.9}}, "tp: 8.9 is no whole"),
                                ({"microbatch_size": [1, True]}, "microbatch_size: [1,true] is no whole")):  # fmt: skip
             self.refused(["tune", self.write(content), *SMALL, "--out", str(self.folder / "refused")], *said)
+        self.refused(["tune", *SMALL, "--set", "parallel=5", "--out", str(self.folder / "refused")], "parallel: is no object")
         self.assertIn("none, selective, full, block-1, norm+activation, mlp, attn+mlp", " ".join(self.succeed("help", "tune").stdout.split()))
 
 

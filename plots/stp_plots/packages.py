@@ -1,5 +1,5 @@
 """Importing this, before what needs them, makes sure of the packages: a program whose interpreter lacks one starts again with another that may have
-them ($STP_PYTHON, then /usr/bin/python3), or ends with 2 and says what to install."""
+them ($STP_PYTHON, then /usr/bin/python3), or ends with 2 and says what to install. From then on SIGINT ends the program without a traceback."""
 
 import importlib.util
 import os

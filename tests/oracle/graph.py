@@ -1,5 +1,11 @@
 """Ops in order on streams, with dependencies: when each of them runs."""
 
+SAME_INSTANT = 1e-9  # relative
+
+
+def same_instant(a, b):
+    return abs(a - b) <= SAME_INSTANT * max(1.0, abs(a), abs(b))
+
 
 class OracleError(Exception):
     """The input is no schedule, or the schedule deadlocks."""
@@ -68,3 +74,10 @@ def origins(op):
     if op.stream is not None:
         return [op]
     return [origin for dep in op.deps for origin in origins(dep)]
+
+
+def last_causes(op):
+    """The dependencies of an op that ended last, together, and when they ended."""
+    causes = [origin for dep in op.deps for origin in origins(dep)]
+    latest = max((cause.end for cause in causes), default=0.0)
+    return [cause for cause in causes if same_instant(cause.end, latest)], latest

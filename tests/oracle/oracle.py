@@ -14,7 +14,7 @@ import types
 
 from actions import VOCABULARY, merge, offloaded, read_blocks, segments_of, stage_of
 from copies import plan_copies
-from graph import Graph, origins
+from graph import Graph, last_causes, SAME_INSTANT, same_instant
 
 COSTS = (
     "attn.F", "attn.I", "attn.W", "attn.W_early",
@@ -36,7 +36,6 @@ OPTIONS = {"release": "chain", "backward": "suite", "freed_at": "W", "braid": "s
 
 # Two ends closer than this (relative to their size) count as the same instant: sums of the same costs in another
 # order differ by rounding.
-SAME_INSTANT = 1e-9
 
 # Of a program with post-validation, as many are simulated at most.
 MOST_STEPS = 32
@@ -386,10 +385,6 @@ def run_steps(pp, add_step):
         count *= 2
 
 
-def same_instant(a, b):
-    return abs(a - b) <= SAME_INSTANT * max(1.0, abs(a), abs(b))
-
-
 def peak_of(blocks, freed_at):
     """The most (chunk, microbatch) pairs alive, in program order; those of a braid are alive together."""
     freeing = {"B", freed_at}
@@ -406,13 +401,6 @@ def costs_of(cp, method):
     if cp == 1:
         return COSTS
     return tuple(name for name in COSTS if name not in ("attn.F", "attn.I")) + IN_PARTS + (EXCHANGES[method],)
-
-
-def last_causes(op):
-    """The dependencies of an op that ended last, together, and when they ended."""
-    causes = [origin for dep in op.deps for origin in origins(dep)]
-    latest = max((cause.end for cause in causes), default=0.0)
-    return [cause for cause in causes if same_instant(cause.end, latest)], latest
 
 
 def time_of(rank, line, begin, step):

@@ -6,9 +6,11 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <thread>
@@ -73,25 +75,44 @@ TEST(Processes, ALauncherMustSayHowManyItStarted) {
                 "WORLD_SIZE: .* is not a number of processes; ");
 }
 
-// Process 1 of two, while process 0 takes nothing.
+using Frame = std::array<char, 24>;  // without bytes
+
+// Joins, as process 1 of two, a process 0 that makes its answer of the first frame, and then does nothing.
+// `process`: that one's end of the connection.
+auto join_one_that_answers(const std::function<void(Frame&)>& answer, int& process) {
+  const FileDescriptor relay(socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in here{.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  socklen_t length = sizeof here;
+  bind(relay.get(), reinterpret_cast<sockaddr*>(&here), length);
+  listen(relay.get(), 1);
+  getsockname(relay.get(), reinterpret_cast<sockaddr*>(&here), &length);
+  std::thread answering([&] {
+    process = accept(relay.get(), nullptr, nullptr);
+    Frame frame{};
+    recv(process, frame.data(), frame.size(), MSG_WAITALL);
+    answer(frame);
+    send(process, frame.data(), frame.size(), 0);
+  });
+  auto all = join_by_tcp({"127.0.0.1", ntohs(here.sin_port), 1, 2, 0}, 1000);
+  answering.join();
+  return all;
+}
+
+TEST(Processes, AnotherProgramOnThePortIsNamed) {
+  const auto join_web_server = [] {
+    int process = -1;
+    join_one_that_answers(
+        [](Frame& frame) { std::ranges::copy_n("HTTP/1.1 400 Bad Request", 24, frame.begin()); }, process);
+  };
+  EXPECT_EXIT(join_web_server(), testing::ExitedWithCode(1),
+              "MASTER_PORT is no process of this run; use a free port");
+}
+
 TEST(Processes, OneThatIsSendingCanEndAllTheSame) {
   const auto end_while_sending = [] {
-    const FileDescriptor relay(socket(AF_INET, SOCK_STREAM, 0));
-    sockaddr_in here{.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t length = sizeof here;
-    bind(relay.get(), reinterpret_cast<sockaddr*>(&here), length);
-    listen(relay.get(), 1);
-    getsockname(relay.get(), reinterpret_cast<sockaddr*>(&here), &length);
     int process = -1;
-    std::thread welcome([&] {
-      process = accept(relay.get(), nullptr, nullptr);
-      std::array<char, 24> frame{};  // hello; the kind after it is a welcome
-      recv(process, frame.data(), frame.size(), MSG_WAITALL);
-      ++frame[0];
-      send(process, frame.data(), frame.size(), 0);
-    });
-    const auto all = join_by_tcp({"127.0.0.1", ntohs(here.sin_port), 1, 2, 0}, 1000);
-    welcome.join();
+    // The kind after hello is a welcome.
+    const auto all = join_one_that_answers([](Frame& frame) { ++frame[0]; }, process);
     std::vector<std::byte> bytes(size_t{1} << 26);  // more than the system takes
     const std::array message{Message{0, bytes.data(), bytes.size()}};
     std::thread([&] { all->start({0, 0}, 0, message, {}); }).detach();

@@ -53,8 +53,6 @@ struct FrameHead {
   uint64_t tag = 0, bytes = 0;
 };
 
-constexpr uint64_t kMostBytes = uint64_t{1} << 40;  // of a frame; more is what another program sent
-
 std::string frame(FrameHead head, const void* bytes = nullptr) {
   std::string text(sizeof head + head.bytes, '\0');
   std::memcpy(text.data(), &head, sizeof head);
@@ -367,7 +365,7 @@ void TcpProcesses::listen() {
       FrameHead head{};
       std::string bytes;
       bool whole = socket_.read(&head, sizeof head);
-      if (whole && head.bytes > kMostBytes)
+      if (whole && (head.kind < FrameKind::hello || head.kind > FrameKind::ended))
         end("ends, because what listens at MASTER_ADDR and MASTER_PORT is no process of this run; use a free "
             "port");
       if (whole) bytes.resize(head.bytes);

@@ -1,7 +1,6 @@
 // A step: its data, all its ops in the issue order, and its end.
 #include "stp/runtime/executor.h"
 
-#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -68,9 +67,8 @@ void Executor::issue_step(std::span<const TokenSample> samples) {
   } catch (const std::exception& error) {
     // Memory may be lacking on another rank of the group than the one whose work was issued last.
     if (const auto* const lack = dynamic_cast<const OutOfMemory*>(&error))
-      issuing_ = std::ranges::find_if(ranks_, [&](const auto& rank) {
-                   return &rank->device.memory() == lack->memory;
-                 })->get();
+      for (const auto& rank : ranks_)
+        if (&rank->device.memory() == lack->memory) issuing_ = rank.get();
     throw std::runtime_error("rank " + std::to_string(issuing_->world_rank) + ", " +
                              (issuing_op_ ? to_string(plan_.program.stream_of(*issuing_op_).kind) + ", " +
                                                 describe_op(plan_.program, *issuing_op_)
