@@ -6,7 +6,7 @@ STP_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export STP_FROM STP_ROOT
 
 # Packages beyond a bare Debian 12: to configure, build and draw; and to run the checks.
-STP_BUILD_PACKAGES=(g++ cmake ninja-build nlohmann-json3-dev libcli11-dev libopenblas-dev
+STP_BUILD_PACKAGES=(g++ cmake ninja-build nlohmann-json3-dev libcli11-dev libopenblas-dev libtcmalloc-minimal4
   python3 python3-numpy python3-scipy python3-pandas python3-matplotlib python3-jinja2)
 STP_TEST_PACKAGES=(git libgtest-dev libgmock-dev libbenchmark-dev libopenmpi-dev openmpi-bin python3-jsonschema
   clang-format clang-tidy shellcheck)

@@ -89,7 +89,7 @@ gather_programs() {
   while IFS= read -r library; do
     cp --dereference "$library" "$programs/lib/"
   done < <(ldd "$programs"/bin/* "$programs"/tests/* | sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p' |
-    grep -E '/lib(openblas|gfortran|quadmath|benchmark|gtest|gmock|fmt)' | sort -u)
+    grep -E '/lib(openblas|gfortran|quadmath|tcmalloc_minimal|benchmark|gtest|gmock|fmt)' | sort -u)
   strip "$programs"/bin/* "$programs"/tests/*
   sed -n 's/^CMAKE_CUDA_ARCHITECTURES:[^=]*=//p' build/gpu/build/CMakeCache.txt >"$programs/architectures"
   nvcc --version | sed -n 's/.*release \([0-9]*\).*/\1/p' >"$programs/cuda"
