@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <memory>
 #include <new>
 
@@ -278,7 +279,12 @@ class MeasuredTraining {
     if (options.time_kernels && !trainer_.time_kernels(false))
       throw InputError("", "--time-kernels", options.backend + " does not time kernels one by one",
                        "leave it out");
-    if (backend_->processes().is_root()) checkpoints_.check_folders();
+    if (backend_->processes().is_root()) {
+      checkpoints_.check_folders();
+      if (checkpoints_.resumed() && checkpoints_.resumed()->begins())
+        std::fprintf(stderr, "stp: %s has no optimizer state: training begins with its weights\n",
+                     options.checkpoints.resume.c_str());
+    }
     if (checkpoints_.resumed()) checkpoints_.resumed()->restore(trainer_);
     data_.skip(checkpoints_.progress().samples);
     measured_.backend = backend_->name();

@@ -107,7 +107,11 @@ TEST_F(Checkpoints, WithoutAnOptimizersStateTrainingBegins) {
   OnCpu run = two_by_two(DType::f64), begun = two_by_two(DType::f32);
   save(run, 0, "theirs");
   std::filesystem::remove(folder_ + "/theirs/training.json");
+  EXPECT_THAT(refusal([&] { const Checkpoint half(folder_ + "/theirs", run.training.model); }),
+              HasSubstr("training.json: is missing beside the optimizer's state"));
+  std::filesystem::remove(folder_ + "/theirs/optimizer.safetensors");
   const Checkpoint theirs(folder_ + "/theirs", run.training.model);
+  EXPECT_TRUE(theirs.begins());
   EXPECT_EQ(theirs.progress().updates, 0);
   theirs.restore(begun.trainer);
   EXPECT_LE(gradient_error(begun.trainer.weights(), run.trainer.weights()), 1e-7);
@@ -130,6 +134,9 @@ TEST_F(Checkpoints, RefusalsNameFileAndTensor) {
   model.layers = 3;
   expect_refused(folder_, model, {"step-10/model", "model.layers.3.", "is no tensor"});
   model.layers = kLayers;
+  model.norm_epsilon = 0.25;
+  expect_refused(folder_, model, {"step-10/config.json", "eps", ", but " + model.name + " has 0.25"});
+  model = run.training.model;
   model.ffn = 32;
   expect_refused(folder_, model, {"step-10/model-0000", "mlp.down_proj.weight.shape: is [16,24]", "[16,32]"});
 

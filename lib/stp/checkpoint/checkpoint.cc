@@ -57,6 +57,19 @@ void write_json(const fs::path& path, const json& value) {
     throw std::runtime_error(path.string() + ": could not be written completely (is the disk full?)");
 }
 
+// Refuses another model of the same shapes: one with another rotary base, say.
+void check_config(const std::string& path, const ModelConfig& model) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return;
+  const ModelConfig theirs = read_model(path);
+  check_hugging_face_has(theirs, path);
+  const json stored = hugging_face_config(theirs), wanted = hugging_face_config(model);
+  for (const auto& [key, value] : wanted.items())
+    if (const json& found = stored.value(key, json()); found != value)
+      throw InputError(path, key, "is " + found.dump() + ", but " + model.name + " has " + value.dump(),
+                       "use the scenario with this checkpoint's own model");
+}
+
 // Writes tensors to `stem`.safetensors, or to several and their index.
 void write_tensors(const fs::path& folder, const std::string& stem, DType type,
                    std::vector<NamedTensor> tensors, int64_t largest) {
@@ -95,8 +108,15 @@ Checkpoint::Checkpoint(const std::string& folder, const ModelConfig& model) : of
   const std::string last = last_step_in(folder);
   model_ = read_tensors(last, "model");
   check(model_, {""});
+  check_config((fs::path(last) / "config.json").string(), model);
   const fs::path progress = fs::path(last) / kProgress;
-  if (!fs::exists(progress, ignored)) return;
+  if (!fs::exists(progress, ignored)) {
+    for (const char* suffix : {".safetensors", kIndexSuffix})
+      if (fs::exists(fs::path(last) / (std::string("optimizer") + suffix), ignored))
+        throw InputError(progress, "", "is missing beside the optimizer's state",
+                         "copy it too; to begin anew with these weights, remove the optimizer's files");
+    return;
+  }
   JsonInput input = JsonInput::of_file(progress);
   progress_.updates = input.integer("updates", 0);
   progress_.samples = static_cast<int64_t>(input.number("samples", 0, 0x1p53));
@@ -191,7 +211,7 @@ void Checkpoint::read(const Tensors& tensors, const std::string& prefix, MatrixS
 void Checkpoint::restore(Trainer& trainer) const {
   trainer.restore(Trained::weights, [&](MatrixShard& shard) { read(model_, "", shard); });
   trainer.restore_updates(progress_.updates);
-  if (optimizer_.files.empty()) return;
+  if (begins()) return;
   for (const auto& [prefix, state] : kStates)
     if (state != Trained::masters || has_masters_)
       trainer.restore(state, [&, &prefix = prefix](MatrixShard& shard) { read(optimizer_, prefix, shard); });

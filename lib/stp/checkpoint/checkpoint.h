@@ -29,6 +29,8 @@ class Checkpoint {
   Checkpoint(const std::string& folder, const ModelConfig& model);
 
   [[nodiscard]] TrainingProgress progress() const { return progress_; }
+  /// Whether it has weights alone, so that training begins with them.
+  [[nodiscard]] bool begins() const { return optimizer_.files.empty(); }
   /// Before the trainer's first step. All processes call it.
   void restore(Trainer& trainer) const;
 
