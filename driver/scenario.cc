@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "baselines/registry.h"
 #include "choices.h"
 #include "configurations.h"
 #include "read_experiment.h"
@@ -239,6 +240,22 @@ json Scenario::as_run() const {
 
 namespace {
 
+// Refuses gains of schedules that are in no row and unknown to the suite.
+void check_gain(const Scenario& scenario, const std::string& path) {
+  const Comparison given = scenario.comparison.value_or(Comparison());
+  std::set<std::string> names{""};
+  for (const Experiment& experiment : scenario.experiments)
+    for (const ScheduleChoice& choice : experiment.schedules) names.insert(name_of(choice));
+  for (const auto& [name, field] :
+       {std::pair(given.gain_of, "compare.gain.of"), std::pair(given.gain_over, "compare.gain.over")}) {
+    try {
+      if (!names.contains(name)) find_generator(name);
+    } catch (const InputError& error) {
+      throw error.moved(path, field);
+    }
+  }
+}
+
 Scenario read(const json& content, const std::string& path, const Changes& changes, Invalid invalid) {
   JsonInput input(content, path);
   Scenario scenario{
@@ -276,6 +293,7 @@ Scenario read(const json& content, const std::string& path, const Changes& chang
       throw input.error("configurations", "are all invalid", "correct at least one of them");
   }
   input.done();
+  check_gain(scenario, path);
   return scenario;
 }
 
