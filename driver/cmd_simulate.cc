@@ -135,9 +135,10 @@ void SimulatedRows::keep(const Result& result, const Experiment& experiment, con
   if (!result.memory_margin_gb) return;
   if (result.fits == Fit::maybe && maybe_.empty()) {
     const HardwareProfile& gpu = experiment.hardware->profile;
-    maybe_ = "maybe: the " + fixed(gpu.fixed_memory_bytes / 1e9, 1) + " GB that " + gpu.name +
-             " needs besides tensors may be " + fixed(gpu.least_fixed_memory_bytes / 1e9, 1) + " to " +
-             fixed(gpu.most_fixed_memory_bytes / 1e9, 1) + ", which decides it\n";
+    maybe_ = "maybe: what " + gpu.name + " needs besides tensors is " +
+             fixed(gpu.least_fixed_memory_bytes / 1e9, 1) + " to " +
+             fixed(gpu.most_fixed_memory_bytes / 1e9, 1) + " GB (" + fixed(gpu.fixed_memory_bytes / 1e9, 1) +
+             " counted), which decides it\n";
   }
   const Row row{result, &choice, &experiment};
   if (!nearest_ || *nearest_->result.memory_margin_gb < *result.memory_margin_gb) nearest_ = row;

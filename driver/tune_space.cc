@@ -80,16 +80,6 @@ std::string numbers(const std::vector<int>& values) {
   return joined(values, [](int each) { return std::to_string(each); });
 }
 
-// Of a GPU whose profile does not say what it needs besides tensors: at worst the most that another's says.
-double most_known_fixed_bytes() {
-  double most = 0;
-  for (const std::string& name : data_names("profiles")) {
-    const std::string path = data_path("profiles/" + name + ".json");
-    most = std::max(most, read_profile(read_json_file(path), path).most_fixed_memory_bytes);
-  }
-  return most;
-}
-
 // All schedules; if `framework` is not null, those built into it; `as_csv`: those that a CSV file can hold.
 std::vector<std::string> names_of_schedules(const char* framework = nullptr, bool as_csv = false) {
   std::vector<std::string> names;
@@ -226,8 +216,6 @@ TuneSpace::TuneSpace(const TuneOptions& options)
   base_["parallel"]["pp"] = 1;  // until a plan has its own
   base_["schedules"] = {"1f1b"};
   first_ = read(base_);
-  if (HardwareProfile& gpu = first_->hardware->profile; gpu.most_fixed_memory_bytes == 0)
-    gpu.most_fixed_memory_bytes = most_known_fixed_bytes();
   layers_ = first_->hardware->model.layers;
   read_savers(options);
   read_plans(base_.at("global_batch").get<int>());

@@ -89,7 +89,7 @@ class Table(CommandLine):
         both = changed(HARDWARE, schedules=["1f1b-i", "stp"])
         total = [max(sum(rank["memory_bytes"].values()) for rank in row["ranks"]) / 1e9 for row in self.results(both)]
         self.assertLess(total[0], total[1])
-        screen = self.succeed("simulate", self.write(both), "--set", f"cluster.memory_gb={sum(total) / 2}").stdout
+        screen = self.succeed("simulate", self.write(both), "--set", f"cluster.memory_gb={sum(total) / 2}", "cluster.fixed_memory_gb=0").stdout
         self.assertRegex(screen, r"\nThe fastest that fits: 1f1b-i, .* tokens/s/GPU\.\n")
         self.assertIn("The fastest does not fit: stp, ", screen)
         self.assertIn('\nschedules=["stp-memory"] ', screen)
@@ -99,7 +99,7 @@ class Table(CommandLine):
         (row,) = self.results(scenario)
         total = max(sum(rank["memory_bytes"].values()) for rank in row["ranks"]) / 1e9
         screen = self.succeed("simulate", self.write(scenario), "--set", f"cluster.memory_gb={total}").stdout
-        self.assertRegex(screen, r"\nmaybe: the \d\.\d GB that h100 needs besides tensors may be \d\.\d to \d\.\d, which decides it\n")
+        self.assertRegex(screen, r"\nmaybe: what h100 needs besides tensors is \d\.\d to \d\.\d GB \(\d\.\d counted\), which decides it\n")
 
     def table(self, **fields):
         """(titles, rows of cells) of `stp simulate`."""

@@ -155,7 +155,7 @@ class ProfileReader {
   double rate(const std::string& key) { return value(key, kTiny, 1e6, kSpreadOfRates); }
   double share(const std::string& key, double low = kTiny) { return value(key, low, 1, kSpreadOfRates); }
   double overhead(const std::string& key, double high) { return value(key, 0, high, kSpreadOfOverheads); }
-  double capacity(const std::string& key) { return value(key, kTiny, 1e6, kExact); }
+  double capacity(const std::string& key, double low = kTiny) { return value(key, low, 1e6, kExact); }
   // Of a value in microseconds.
   double seconds(const std::string& key) {
     const double microseconds = overhead(key, 1e6);
@@ -230,7 +230,7 @@ void read_gpu(JsonInput& input, ProfileReader& reader, HardwareProfile& profile)
   profile.memory_bytes_per_s = reader.rate("memory_gb_per_s") * kGiga;
   profile.memory_bytes = reader.capacity("memory_gb") * kGiga;
   if (input.has("fixed_memory_gb")) {
-    const double fixed = reader.capacity("fixed_memory_gb");
+    const double fixed = reader.capacity("fixed_memory_gb", 0);
     const UncertainValue ends = reader.ends_of("fixed_memory_gb", fixed);
     profile.fixed_memory_bytes = fixed * kGiga;
     profile.least_fixed_memory_bytes = ends.from * kGiga;

@@ -81,8 +81,9 @@ struct HardwareProfile {
   MeasuredAttention attention_cudnn;    // used instead by implementations with Transformer Engine, if any
   double memory_bytes_per_s;            // for elementwise kernels
   double memory_bytes;                  // capacity
-  /// Context, communicators and workspaces, beside tensors; the range has its bounds if it is uncertain.
-  double fixed_memory_bytes = 0, least_fixed_memory_bytes = 0, most_fixed_memory_bytes = 0;
+  /// Context, communicators and workspaces, beside tensors, and the bounds of what is uncertain of them. A
+  /// profile that says nothing has none, or as much as an H100 at most (profiles/h100.json).
+  double fixed_memory_bytes = 0, least_fixed_memory_bytes = 0, most_fixed_memory_bytes = 9e9;
   double kernel_overhead_s;   // per launch on a busy stream
   double host_launch_s;       // the host's time per launch, with an implementation in Python; 0: unknown
   double elementwise_factor;  // memory traffic of unfused norms and residuals, relative to work.h (fitted if
