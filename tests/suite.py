@@ -8,6 +8,7 @@ import functools
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -24,6 +25,7 @@ KEPT = ROOT / "results/reference/simulated"
 FIGURES = ("step_time_s", "throughput_samples_per_s", "mfu", "mfu_paper", "peak_memory_gb", "idle_s", "peak_activation_chunks")
 TOLERANCE = 1e-9  # relative: another compiler may round otherwise
 SHOWN = 10
+FEW = 40  # rows: what is simulated again in little time
 
 
 def numbers(value, path=""):
@@ -94,10 +96,9 @@ class Published(CommandLine):
             return json.loads(path.read_text(encoding="utf-8"), parse_float=str)  # as text: bit for bit
 
         with_them = {name: read(path) for name, path in reproduced(self.stp).items() if name != "summary.json" and not name.startswith("timeline-")}
-        # Pairs bring their published times with them: one of their predictions is made of these. The published rows of balance,
-        # which takes longest, are those of mllm-a800.
+        # Pairs bring their published times with them: one of their predictions is made of these.
         compared = [name for name, record in with_them.items()
-                    if name != "balance.json" and (any(row["published"] for row in record.get("rows", [])) or "pairs" in record)]
+                    if len(record.get("rows", [])) <= FEW and (any(row["published"] for row in record.get("rows", [])) or "pairs" in record)]
         self.assertGreater(len(compared), 10)
         data = self.folder / "data"
         for part in ("models", "profiles"):
@@ -134,6 +135,20 @@ def closed(schema):
     return result
 
 
+def distinct(value):
+    """The value with one of the elements of a list that differ in numbers alone that are on the same side of 0, 1 and 2: the schemas
+    have no other limits, and check an element for some 0.1 ms a number."""
+    if isinstance(value, dict):
+        return {key: distinct(part) for key, part in value.items()}
+    if not isinstance(value, list):
+        return value
+    parts = {}
+    for part in map(distinct, value):
+        text = re.sub(r"\b[1-9]\d*\.\d+(e\+?\d+)?", "1.5", json.dumps(part))
+        parts[re.sub(r"\b([2-9]|[1-9]\d+)\b", "2", re.sub(r"\b0\.\d+", "0.5", text))] = part
+    return list(parts.values())
+
+
 class Schemas(CommandLine):
     def validator(self, name):
         schema = read_json(ROOT / f"results/schema/{name}.schema.json")
@@ -150,8 +165,7 @@ class Schemas(CommandLine):
         for name, path in reproduced(self.stp).items():
             if not name.endswith(".json") or name.startswith("timeline-"):  # a trace
                 continue
-            document = read_json(path)
-            self.check(summary if path.name == "summary.json" else record, document, path.name)
+            self.check(summary if path.name == "summary.json" else record, distinct(read_json(path)), path.name)
             checked += 1
         self.assertGreaterEqual(checked, 3)
 
