@@ -118,7 +118,7 @@ void reproduce_command(const ReproduceOptions& options, const Arguments& argv) {
     throw;
   }
   write_new_file(folder.path() / "summary.json",
-                 record_text({{"schema_version", "1.5.0"}, {"experiments", experiments}}));
+                 record_text({{"schema_version", "1.6.0"}, {"experiments", experiments}}));
   std::exception_ptr unplotted;  // the records stay
   try {
     if (!options.no_plots && run_python("plots/report.py", {folder.path().string()}, "pass --no-plots") != 0)

@@ -109,10 +109,7 @@ std::string of_memory(const TuneSpace& space) {
          " to " + fixed(gpu.most_fixed_memory_bytes / 1e9, 1) +
          ") of context, communicators and workspaces. It leaves out fragmentation of the allocator" +
          (buffers ? "" : ", working memory of operations, buffers of collectives") + ", data and " +
-         (space.framework.name[0] == 'p' ? "compiled graphs" : "checkpoints") + "." +
-         (gpu.fixed_memory_bytes > 0 ? ""
-                                     : " The profile of " + gpu.name +
-                                           " has no fixed_memory_gb: the range is up to the most of others.");
+         (space.framework.name[0] == 'p' ? "compiled graphs" : "checkpoints") + ".";
 }
 
 std::string flag(const std::string& name, const std::string& value = "") {
@@ -218,8 +215,9 @@ json to_json(const Tuned& one, const Tuned& first) {
           {"beside_first", &one == &first ? "first" : beside(one, first)}};
 }
 
-// Of the suite's experiments with published throughputs, the median of their mean errors: of those on this
-// cluster, or of all if these have fewer than ten rows.
+// Of the suite's experiments with published throughputs, the median of their mean errors in choices: of those
+// on this cluster, or of all if these have fewer than ten rows. An error that all configurations of a job
+// share does not change which one is faster.
 ErrorBand error_band(const std::string& cluster) {
   struct Errors {
     std::vector<double> means;
@@ -229,7 +227,7 @@ ErrorBand error_band(const std::string& cluster) {
   if (!fs::exists(summary)) return {kUsualBand, "The band is the suite's mark for throughputs"};
   const json experiments = read_json_file(summary).at("experiments");
   for (const json& experiment : experiments) {
-    const json& error = experiment.at("throughput_error_mean");
+    const json& error = experiment.value("choice_error_mean", json());
     const std::string scenario = data_path("scenarios/" + experiment.at("id").get<std::string>() + ".json");
     if (!error.is_number() || !fs::exists(scenario)) continue;
     const int rows = experiment.at("rows").get<int>() - experiment.at("calibration_rows").get<int>();
@@ -247,7 +245,7 @@ ErrorBand error_band(const std::string& cluster) {
   return {means[(means.size() - 1) / 2],
           "The band is the median, over " + std::to_string(means.size()) +
               " experiments with published throughputs" + (few ? "" : " on " + cluster) +
-              ", of their mean error" +
+              ", of their mean error in the throughput of one configuration over another of the same job" +
               (few ? "; " + cluster + " has " + std::to_string(own.rows) + " such rows of its own, too few"
                    : "")};
 }

@@ -99,10 +99,12 @@ std::string configuration_key(const json& row, bool with_microbatches) {
 
 // A kind of error, by its name in summary.json, and the figure of a row that it belongs to.
 struct ErrorKind {
-  std::string_view name, figure;  // of the gain, which rows have on their own, ""
+  std::string_view name, figure;  // of gains and choices, which compare two rows, ""
 };
-constexpr ErrorKind kGain{"gain_error_points", ""}, kMemory{"memory_error", "peak_memory_gb"};
-constexpr std::array<ErrorKind, 6> kKinds{{{"throughput_error", kThroughput},
+constexpr ErrorKind kGain{"gain_error_points", ""}, kChoice{"choice_error", ""},
+    kMemory{"memory_error", "peak_memory_gb"};
+constexpr std::array<ErrorKind, 7> kKinds{{{"throughput_error", kThroughput},
+                                           kChoice,
                                            kGain,
                                            kMemory,
                                            {"idle_error", "idle_s"},
@@ -279,6 +281,31 @@ void add_pairs(Findings& findings, const json& rows, const std::optional<Compari
         add_pair(findings, rows, a->second, b->second, comparison);
 }
 
+// What a row trains on: rows that are equal in these are a choice between splits, schedules and options.
+std::string job_key(const json& row) {
+  std::string key;
+  for (const char* field : {"model", "cluster", "cluster_values", "gpus", "seq", "vision_tokens"})
+    key += json_text(row.value(field, json())) + "|";
+  double batch = 1;
+  for (const char* field : {"microbatches", "microbatch_size", "dp"}) batch *= figure(row, field).value_or(1);
+  return key + shown("%.0f", batch);
+}
+
+// The errors of choices between predicted rows of one job: of the throughput of one over another's.
+void add_choices(Findings& findings, const json& rows) {
+  std::map<std::string, std::vector<const json*>> jobs;
+  for (const json& row : rows)
+    if (!is_calibration(row) && figure(row.at("difference"), kThroughput)) jobs[job_key(row)].push_back(&row);
+  for (const auto& [key, job] : jobs)
+    for (size_t a = 0; a < job.size(); ++a)
+      for (size_t b = 0; b < a; ++b) {
+        const double off =
+            *ratio(*job[a], *job[b]) / *ratio(job[a]->at("published"), job[b]->at("published"));
+        findings.predicted[kChoice.name].add(std::max(off, 1 / off) - 1,
+                                             row_name(*job[b]) + " against " + row_name(*job[a]));
+      }
+}
+
 // One criterion for each kind of error with a predicted row: no criterion is met by default.
 json criteria_of(const Findings& findings, const Comparison& comparison) {
   json criteria = json::array();
@@ -417,6 +444,7 @@ json summarise(const std::string& id, const json& record, const std::optional<Co
   Findings findings;
   add_row_errors(findings, rows, comparison);
   add_pairs(findings, rows, comparison);
+  add_choices(findings, rows);
   json line = {{"id", id},
                {"title", record.at("scenario").value("title", "")},
                {"evidence", record.at("evidence")},

@@ -230,8 +230,28 @@ TEST_F(Errors, OfCalibratedRowsStandApart) {
   EXPECT_NEAR(line["gain_error_points_mean"], 100 * (10.2 / 7.92 - 1.25), 1e-9);
   EXPECT_NEAR(line["calibrated"]["gain_error_points_mean"], 0, 1e-9);
   EXPECT_EQ(line["gain_error_points_worst"]["row"], "new, m, s 128, tp4 pp2, m 6");
+  EXPECT_NEAR(line["choice_error_mean"], 1.02 / 0.99 - 1, 1e-12);
+  EXPECT_TRUE(line["calibrated"]["choice_error_mean"].is_null());
   EXPECT_EQ(line["pairs"], 1);  // that of m 6
   EXPECT_EQ(line["pairs_right"], 1);
+}
+
+// Three ways to train 12 samples on 8 GPUs, and one to train 24.
+TEST_F(Errors, OfAChoiceAreThoseOfTheRatioOfTwoRowsOfOneJob) {
+  comparison_.calibration = nullptr;
+  json of_two_replicas = row("new", 6, 11, 0, 2);
+  of_two_replicas["dp"] = 2;
+  json rows = {row("new", 12, 12.1), row("old", 12, 9.68), of_two_replicas, row("new", 6, 8)};
+  for (json& each : rows) each["gpus"] = 8;
+  const json line = summary(rows);  // +10 % twice, +10 % of 10; −20 %
+  EXPECT_NEAR(line["throughput_error_mean"], 0.125, 1e-12);
+  EXPECT_NEAR(line["choice_error_mean"], 0, 1e-12);
+  rows[1]["throughput_samples_per_s"] = 8.8;  // right, so 1.1 below both others
+  const json worse = summary(rows);
+  EXPECT_NEAR(worse["choice_error_mean"], 0.2 / 3, 1e-12);
+  EXPECT_NEAR(worse["choice_error_worst"]["error"], 0.1, 1e-12);
+  EXPECT_EQ(worse["choice_error_worst"]["row"],
+            "old, m, s 128, tp4 pp2, m 12 against new, m, s 128, tp2 pp2 dp2, m 6");
 }
 
 TEST_F(Errors, NameTheUnitCostsOfTheirRow) {
