@@ -1,7 +1,7 @@
 // Zero Bubble's automatic schedules (Qi et al., "Zero Bubble Pipeline Parallelism", 2024): one chunk a rank,
 // every backward split, any costs, p and m, and any limit of activations, held from F to W, or in part to I.
 // (By default they count a small part as freed by I: from a limit of 17 on, their orders may hold one more.)
-// A greedy simulation with all sets of three flags; of the smallest longest spans the first.
+// Greedy simulations with all eight flag sets; the first with the shortest longest span wins.
 #include <algorithm>
 #include <array>
 #include <utility>

@@ -165,8 +165,8 @@ void add_devices(CLI::App* command, RunOptions& options) {
       ->check(CLI::Range(1, 1 << 16));
   command->add_option(
       "--gemm-winners", options.devices.gemm.winners,
-      "Keep the fastest of cuBLASLt's first kernels for each GEMM in this file, and take what it "
-      "has: without it each run takes the library's first (cuda only)");
+      "For each GEMM, keep the fastest of cuBLASLt's first kernels in this file and reuse it; without the "
+      "file each run takes the library's first (cuda only)");
   command
       ->add_option("--hold-compute", options.devices.hold_compute_us,
                    "Microseconds by which the compute op that follows a collective is delayed, so that the "
@@ -249,7 +249,7 @@ void add_schedule(CLI::App& app) {
   for (const GeneratorOption& option : kGeneratorOptions)
     of_one.push_back(add_option(command, option, options->request.options));
   CLI::Option* vocabulary =
-      command->add_option("--vocabulary", options->vocabulary, "All ranks share it: vocab-1 or vocab-2")
+      command->add_option("--vocabulary", options->vocabulary, "Shared by all ranks: vocab-1 or vocab-2")
           ->check(one_of({method_name(Vocabulary::two_barriers), method_name(Vocabulary::one_barrier)}));
   CLI::Option* format = command
                             ->add_option("--format", options->format,
@@ -280,7 +280,7 @@ void add_search(CLI::App& app) {
       ->add_option("--memory-limit", options->memory_limit,
                    "Maximum of activations alive on a rank; schedule:NAME allows what that schedule holds")
       ->type_name("NUMBER|schedule:NAME");
-  command->add_option("--seed", options->seed, "A result depends on it, and on --moves")
+  command->add_option("--seed", options->seed, "Random seed; it and --moves decide the result")
       ->capture_default_str();
   command->add_option("--moves", options->moves, "Orders to time (default: one to two minutes' worth)")
       ->check(within(1, 1e12));

@@ -91,10 +91,10 @@ std::string left_out(const TuneCounts& counts) {
       " configurations: " + std::to_string(counts.simulated + counts.reused) + " simulated" +
       (counts.reused > 0 ? " (" + std::to_string(counts.reused) + " of them earlier)" : "") +
       "; left out:\n" + said(counts.unfit, "do not fit") +
-      said(counts.bounded, "have a bound that the tenth best beats by more than that") +
-      said(counts.needless, "save memory where less saving fits") +
+      said(counts.bounded, "have a bound above the tenth best plus the band") +
+      said(counts.needless, "save more memory than they need") +
       said(counts.same,
-           "are the same as another: balanced layers that are even, one pipeline rank without braids");
+           "equal another: balanced layers turned out even, or one pipeline rank without braids");
   for (const auto& [reason, count] : counts.refused.by_reason) text += said(count, "refused: " + reason);
   return text;
 }

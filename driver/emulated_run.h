@@ -14,8 +14,8 @@ namespace stp {
 /// contends. Throws InputError for what the runtime cannot run.
 Experiment emulated_experiment(Experiment experiment, const std::string& file);
 
-/// Seconds of the ops of an emulated experiment's Program: those of the simulator. With unit costs it
-/// has an embedding, too, which takes none but keeps its place: its W waits for the all-reduce before it.
+/// Seconds of the ops of an emulated experiment's Program: those of the simulator. With unit costs the
+/// Program's embedding takes no time but keeps its place: its W waits for the all-reduce before it.
 std::vector<double> emulated_seconds(const Experiment& experiment, const Program& program);
 
 }  // namespace stp

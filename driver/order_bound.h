@@ -14,9 +14,9 @@ namespace stp {
 ///
 /// A block occupies its rank's compute stream at least as long as its compute takes, and as long as each of
 /// its chains from its first compute op to its last: between segments a chain waits for its collective.
-/// Blocks follow one another on the stream, contention only slows them. Before a rank's first block runs the
-/// forward of all earlier stages, behind its last backward the input gradients of all earlier stages; behind
-/// all, its optimizer.
+/// Blocks follow one another on the stream, contention only slows them. Before a rank's first block, the
+/// forward of all earlier stages runs; after its last backward, their input gradients; after all, its
+/// optimizer.
 class OrderBound {
  public:
   /// `table` must outlive this.

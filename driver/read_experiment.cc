@@ -174,7 +174,7 @@ Experiment::Hardware read_hardware(JsonInput& input, const Changes& changes, Str
   // Its kernels changed more than others between 2022 and today: no choice fits all.
   if (hardware.model.family == Family::gpt && !input.has("implementation"))
     throw input.error(
-        "implementation", "is missing, and steps of a megatron-gpt differ by 16 % among them",
+        "implementation", "is missing, and a megatron-gpt's steps differ by 16 % between implementations",
         "write megatron-2022 (before FlashAttention), megatron (unfused), megatron-te (Transformer "
         "Engine) or suite (fused)");
   hardware.implementation = choose(input, "implementation", Implementation::megatron, kImplementations);

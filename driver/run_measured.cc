@@ -190,8 +190,8 @@ std::string needed_gb(const Program& program, const Experiment& experiment) {
          std::to_string(experiment.strategy.world_size()) + " rank(s)";
 }
 
-// Refuses a run that all memory of its one device cannot hold: the system would end the program in its
-// middle, without a word.
+// Refuses a run that the memory of its one device cannot hold: the system would kill the program without a
+// message.
 Program program_that_fits(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file,
                           const DeviceOptions& options) {
   Program program = program_for(choice, experiment, file);

@@ -20,8 +20,7 @@ std::optional<int> run_program(const std::string& program, const std::vector<std
 int run_python(const std::string& script, const std::vector<std::string>& arguments,
                const std::string& without = "");
 
-/// For what a command can do without: runs the script as run_python() and returns why it made nothing; "" if
-/// it did.
+/// For optional output: runs the script as run_python() and returns the reason if it failed, else "".
 std::string failure_of_python(const std::string& script, const std::vector<std::string>& arguments);
 
 }  // namespace stp

@@ -146,7 +146,7 @@ std::string read_scenario_name(JsonInput& input) {
       std::any_of(name.begin(), name.end(), unfit))
     throw input.error(
         "name", "cannot be the name of a result file",
-        "use 1 to " + std::to_string(kLongestName) + " characters without /, none of them first a dot");
+        "use 1 to " + std::to_string(kLongestName) + " characters without /, not beginning with a dot");
   return name;
 }
 

@@ -54,8 +54,8 @@ class Checkpoint {
 /// Name of the folder of a checkpoint after so many updates: "step-12".
 std::string checkpoint_name(int updates);
 
-/// Process 0 writes a checkpoint to an empty folder; all processes call it. Tensors are in as few files as
-/// have at most `largest` bytes each, or one tensor.
+/// Process 0 writes a checkpoint to an empty folder; all processes call it. Uses as few files as
+/// possible, each of at most `largest` bytes or one tensor.
 void write_checkpoint(Trainer& trainer, const Training& training, const TrainingProgress& progress,
                       const std::string& folder, bool root, int64_t largest = 4'000'000'000);
 

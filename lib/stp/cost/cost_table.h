@@ -19,7 +19,7 @@ struct ExposedCollectives {
 
 struct CostTable {
   std::array<std::array<double, kUnitPasses.size()>, kUnits.size()> unit{};  // by unit and pass, one layer
-  /// Of passes that take each pipeline rank its own time; at() has the mean.
+  /// For passes whose time differs by pipeline rank; at() has the mean.
   std::map<std::pair<Unit, UnitPass>, std::vector<double>> by_rank;
   /// F and I of attn or mlp by step, if the Program's strategy divides them; at() has the whole pass.
   struct Parts {

@@ -22,12 +22,12 @@ namespace stp {
 ///   step ≥ least head + effective work + max(least tail, the optimizer, which is compute, too).
 ///
 /// Of the sets only {head ≥ ρ, tail ≥ θ} matter. The same holds with collectives + κ' · compute, and for
-/// each single stream and link. With reductions of gradients, what is left without the last collectives of I
+/// each single stream and link. With reductions of gradients, the set's work without I's last collectives
 /// ends with a compute op that one of the chunk's reductions waits for.
 ///
 /// Releases add to that:
-/// - `blocking`, `megatron-batched`: E. A block starts when the sends of the block before it are done, and
-///   these start when that block is. Meanwhile the rank does nothing but, behind a block of W, the next
+/// - E (`blocking`, `megatron-batched`): a block starts when the sends of the block before it are done;
+///   they start when that block is done. Meanwhile the rank does nothing but, behind a block of W, the next
 ///   block's first gathers; and a link sends one tensor at a time, as does an adapter. The last block's two
 ///   sends are left out.
 /// - `blocking`, `released`: before the least head of a backward a rank runs nothing but forwards, which do

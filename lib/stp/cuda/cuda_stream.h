@@ -58,8 +58,8 @@ class CudaStream : public Stream {
 
   /// Switches the timing of kernels, by an event before and after each. Timed kernels are in no graph.
   void time_kernels(bool on);
-  /// Total seconds of the timed kernels of ops since the last call, without the events' own time: that
-  /// between two with nothing between. Call after synchronize().
+  /// Total seconds of the timed kernels of ops since the last call, less the events' own time (of two
+  /// with nothing between). Call after synchronize().
   double take_kernel_seconds();
 
   /// "rank 3, compute, F0.1": this stream and its current op.

@@ -70,7 +70,8 @@ def strips(experiment, colours):
         "Points of a strip on one side have a common bias, which the gain does not see."
     )
     if (experiment.rows["memory_calibrated"] & ~experiment.rows["calibrated"]).any():
-        caption += " Memory depends on tokens alone: what was fitted at one m, or length of sequences, is calibrated at every one of as many tokens."
+        caption += (" Memory depends on tokens alone: a figure fitted at one m or length is calibrated wherever the "
+                    "tokens are equal.")
     notes = errors.note(experiment, "throughput" if "throughput" in frames else "time") + errors.gain_note(experiment) + errors.note(experiment, "memory")
     return style.Plot("errors", "Signed errors by configuration", figure, caption, "Strip plots of signed errors by configuration." + notes)
 

@@ -19,17 +19,18 @@ CLAIMS = ROOT / "results/claims.json"
 HOLDS, DIRECTION, UNDECIDED, CONTRADICTED, FITTED = "holds", "direction only", "undecided", "contradicted", "fitted"
 VERDICTS = {
     HOLDS: "every criterion is met, that for the worst row too",
-    DIRECTION: "a criterion is missed; but signs, and the order of published figures further apart than a row may err, are the paper's, on rows that "
-               "decided no choice of the model",
+    DIRECTION: "a criterion is missed, but signs are the paper's, as is the order of published figures further apart "
+               "than a row may err; the rows decided no choice of the model",
     UNDECIDED: "a criterion is missed, perhaps by our own error or by what the paper leaves open; or nothing can be compared",
-    CONTRADICTED: "a count of ours, which alone has no error, says otherwise, and the paper leaves open nothing that is counted",
+    CONTRADICTED: "our count, which unlike a simulation has no error, says otherwise, and the paper leaves nothing "
+                  "open that is counted",
     FITTED: "all its rows were fitted to: it tests nothing",
 }
 PREDICTED, COUNTED, CALIBRATED, SHAPED, NULL_TOO = (
     "predicted", "counted", "calibrated", "shaped the model", "no more than a null model")  # fmt: skip
 EVIDENCE = {
     CALIBRATED: "values were fitted to some of these rows",
-    SHAPED: "these rows decided a choice of its form",
+    SHAPED: "these rows decided a choice of the model",
     NULL_TOO: "calibrated rows or a sum say as much without a simulation",
     PREDICTED: "nothing was fitted to these rows, and they decided no choice",
     COUNTED: "from an order alone, without a model of hardware",

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kLossThreads = 512;
 
-// Each thread's sum is by the largest that it has met, and is brought to the next larger one.
+// Each thread's sum is relative to its largest logit so far, and is rescaled at a larger one.
 template <typename T, int N>
 __global__ void __launch_bounds__(kLossThreads)
     exponential_sums_kernel(int64_t rows, int columns, const T* logits, const int32_t* targets,

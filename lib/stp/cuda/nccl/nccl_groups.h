@@ -1,8 +1,8 @@
 // Groups, over NCCL, of ranks that each have a process and a GPU.
 //
 // A communicator is set up by threads of NCCL's own, while this one polls. NCCL (from 2.23 on) would also
-// start a thread for each later call of it, and its mode cannot be changed: so calls are those of its copy by
-// ncclCommSplit, which block, and which a watchdog watches. The thread that issues work also checks for
+// start a thread for each later call of this communicator, whose mode is fixed: so calls use its copy by
+// ncclCommSplit. They block, and a watchdog watches them. The thread that issues work also checks for
 // errors of NCCL's own threads whenever it waits (CudaRun::wait_until). All processes make the calls of all
 // groups in one order, so no cycle of waits arises, whenever NCCL connects ranks.
 #pragma once

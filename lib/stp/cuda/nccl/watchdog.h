@@ -1,5 +1,5 @@
-// Ends the process when a call of NCCL, which blocks, does not return: it cannot be left, and a communicator
-// must not be aborted while a thread is in its call. What the GPU does not end is found elsewhere
+// Ends the process when a blocking call of NCCL does not return: the thread cannot leave the call, and a
+// communicator must not be aborted during its call. Work that the GPU does not end is found elsewhere
 // (CudaRun::wait_until).
 #pragma once
 
