@@ -39,6 +39,7 @@ class EmulatedCudaGroup : public EmulatedGroup {
     const Tensor &in = call.part.in, &out = call.part.out;
     const size_t bytes = link_buffer_bytes(call.link);
     std::byte* const buffers = device_.scratch(stream, bytes);
+    cuda_stream(stream).flush();  // else the event would be that of all that is collected, the call too
     const EventRef ready = stream.record();
     emulate_link(stream, {.link = call.link,
                           .kind = call.kind,
@@ -48,6 +49,7 @@ class EmulatedCudaGroup : public EmulatedGroup {
                           .in = address(in),
                           .out = address(out),
                           .buffers = buffers});
+    cuda_stream(stream).flush();  // at the call, as NCCL's kernels are given
     calls_.push_back({ready, stream.record(), 1e-9 * call.link.total_ns(), bytes});
   }
 

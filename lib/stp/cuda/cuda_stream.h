@@ -52,6 +52,8 @@ class CudaStream : public Stream {
   /// Calls `work` now, which gives the stream a kernel or a copy. `words` name it, in case the GPU does not
   /// finish it.
   void give(const std::function<void(cudaStream_t)>& work, std::string words = "");
+  /// Gives the GPU what was collected.
+  void flush();
   /// Waits until the GPU has finished all work of this stream. Later work belongs to no op until begin().
   /// Throws Cancelled if the run has failed.
   void synchronize();
@@ -95,7 +97,6 @@ class CudaStream : public Stream {
   void give_timed(const std::function<void(cudaStream_t)>& launch);
   /// Whether the GPU takes more work. False after the run has failed.
   bool ready();
-  void flush();
   void note_given(std::string words);
   void mark(std::shared_ptr<CudaEvent> event, std::string words);
   [[nodiscard]] std::shared_ptr<CudaEvent> make_event();

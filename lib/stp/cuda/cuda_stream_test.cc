@@ -227,6 +227,15 @@ TEST_F(CudaOnHost, AHostThatIsTooFarAheadEndsAtTheDeadline) {
                                HasSubstr("the host waits until the GPU takes more work")));
 }
 
+// As of GPipe's first backward, which begins behind the sends of all forwards.
+TEST_F(CudaOnHost, ManyWaitsInARowPass) {
+  start({.deadline_s = kSoon});
+  const auto other = device().make_stream("send", StreamPriority::communication);
+  for (int i = 0; i < 600; ++i) stream().wait(other->record());
+  EXPECT_EQ(failure(), "");
+  device().synchronize();
+}
+
 TEST_F(CudaOnHost, WhatTheGpuDoesNotFinishIsNamedAtTheDeadline) {
   start({.deadline_s = kSoon});
   backend_->describe_with([](int, uint32_t op) { return "F0." + std::to_string(op); });
@@ -287,14 +296,15 @@ TEST_F(CudaOnHost, AnEventIsOfItsTimeAndAFenceOfTheLastWork) {
   device().synchronize();
 }
 
+// With graphs, too, a call is given when it is made, and its time is its own.
 TEST_F(CudaOnHost, AnEmulatedCallSaysInSecondsHowLateItWas) {
-  const size_t pinned = fake_cuda::calls("cudaHostAlloc");
-  const auto backend =
-      make_replay_backend({.world_size = 2, .deadline_s = kNever},
-                          {.rank = 0, .times = [](CallKind, double, const std::vector<int>&) {
-                             return CallTime{5e-6, 0};
-                           }});
-  {
+  for (const bool graphs : {false, true}) {
+    const size_t pinned = fake_cuda::calls("cudaHostAlloc");
+    const auto backend =
+        make_replay_backend({.world_size = 2, .deadline_s = kNever, .graphs = graphs},
+                            {.rank = 0, .times = [](CallKind, double, const std::vector<int>&) {
+                               return CallTime{5e-6, 0};
+                             }});
     Device& own = backend->device(0);
     const auto on = own.make_stream("send to rank 1", StreamPriority::communication);
     const auto group = backend->group("pp", {0, 1}, GroupUse::transfers);
@@ -306,7 +316,7 @@ TEST_F(CudaOnHost, AnEmulatedCallSaysInSecondsHowLateItWas) {
       own.synchronize();
       const EmulatedUse use = emulated.take_use();
       EXPECT_EQ(use.calls, 600);
-      EXPECT_NEAR(use.late_s, 600 * 15e-6, 600 * 1e-6);  // two steps of the device, 10 µs each
+      EXPECT_NEAR(use.late_s, 600 * 15e-6, 600 * 1e-6) << graphs;  // two steps of the device, 10 µs each
       EXPECT_NEAR(use.latest_s, 15e-6, 1e-6);
       EXPECT_EQ(use.link_bytes, static_cast<size_t>(2 * kLinkPiece));  // of one block
     }

@@ -51,8 +51,9 @@ void reload(RankState& rank, Stream& stream, const Op& op, std::span<const Offlo
 
 void Executor::begin(RankState& rank, Stream& stream, OpId id) {
   issuing_ = &rank;
-  // With graphs the device gets collected kernels of the previous op here, collectives first.
-  for (Stream* each : {rank.tp.get(), rank.gather.get(), rank.compute.get(), &stream})
+  // With graphs the device gets collected kernels of the previous op here, collectives and copies first.
+  for (Stream* each :
+       {rank.tp.get(), rank.gather.get(), rank.d2h.get(), rank.h2d.get(), rank.compute.get(), &stream})
     if (each != nullptr) each->begin(id);
   const OpKind kind = plan_.program.ops[id].kind;
   // Its group waits for all ranks' own.
