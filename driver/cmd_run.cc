@@ -63,6 +63,7 @@ void check_devices(const DeviceOptions& devices, const Processes& processes) {
   };
   const std::string& backend = devices.backend;
   const BuiltIn& kind = built_in(backend);
+  if (processes.count() > 1) kind.check_processes(devices.nccl);  // before the first call of the driver
   kind.check(processes.index_on_node());
   const int chosen = devices.gemm.multiprocessors;
   if (!devices.nccl.empty() && processes.count() == 1)

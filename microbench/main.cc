@@ -58,10 +58,10 @@ std::map<std::string, double> read_slow(const std::vector<std::string>& words) {
 
 void choose_machine(Options& options, const std::string& backend, const std::string& peers,
                     stp::Processes& processes) {
+  stp::check_processes(backend, processes, processes.count(), {});  // before the first call of the driver
   options.machine = find_machine(backend, processes.index_on_node());
   options.machine.processes = &processes;
   if (processes.count() > 1) {
-    stp::check_processes(backend, processes, processes.count(), {});
     if (!peers.empty())
       throw stp::InputError("", "--peers",
                             "replace other processes, but the launcher started " +

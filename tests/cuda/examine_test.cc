@@ -15,7 +15,11 @@ namespace stp::cuda {
 namespace {
 
 using State = Finding::State;
+using testing::AllOf;
+using testing::Each;
 using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
 
 class Examine : public testing_support::CudaOnHost {
  protected:
@@ -39,6 +43,15 @@ TEST_F(Examine, TheSelfChecksHoldOnTheStandIn) {
   for (const DType type : {DType::bf16, DType::f32})
     for (const Finding& each : self_check(*backend_, type))
       EXPECT_EQ(each.state, State::works) << each.what << each.detail;
+}
+
+// Another GPU would get a context, and might have no code where this one has.
+TEST_F(Examine, TheQuestionForCodeGoesToTheGpuItself) {
+  set_current_gpu(1);
+  std::vector<int> asked;
+  fake_cuda::watch("cudaFuncGetAttributes", [&] { STP_CUDA(cudaGetDevice(&asked.emplace_back())); });
+  static_cast<void>(examine(0));
+  EXPECT_THAT(asked, AllOf(Not(IsEmpty()), Each(0)));
 }
 
 // Each says how long it took; what they should take, all together, is said where they took longer.

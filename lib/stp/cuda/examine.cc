@@ -65,6 +65,11 @@ Finding device(int gpu) {
   const std::string what = facts->at("accelerator_model_name").get<std::string>() + ", " +
                            facts->at("accelerator_memory_capacity").get<std::string>() +
                            ", compute capability " + facts->at("compute_capability").get<std::string>();
+  try {
+    set_current_gpu(gpu);  // else the question opens a context on another GPU
+  } catch (const CudaError& error) {
+    return {"GPU", State::missing, what + ": " + error.what()};
+  }
   if (!has_code_for_device())
     return {"GPU", State::missing,
             what + ": these programs have no code for it; build with CMAKE_CUDA_ARCHITECTURES=native"};

@@ -10,6 +10,8 @@ namespace {
 constexpr int kRowThreads = 512;
 // Largest number of separate shares of the rows.
 constexpr int64_t kMostShares = 512;
+// Blocks of short rows, as a head's, are small, so more of them are needed.
+int64_t most_shares(int64_t columns) { return std::max(kMostShares, (int64_t{1} << 19) / columns); }
 // Sums over columns: a block is lanes along the columns times lines along the rows.
 constexpr int kLines = 8;
 
@@ -167,7 +169,7 @@ void norm_forward(Stream& stream, const kernel::NormForward& k) {
   });
 }
 
-// `shares`: memory for kMostShares rows, or for all.
+// `shares`: memory for most_shares() rows, or for all.
 template <bool kCentred, typename T>
 void norm_backward(Stream& stream, const kernel::NormBackward& k, float* shares) {
   const size_t row_bytes = static_cast<size_t>(k.x.columns) * sizeof(float);
@@ -177,7 +179,7 @@ void norm_backward(Stream& stream, const kernel::NormBackward& k, float* shares)
     const bool in_shared = row_bytes <= shared_limit(address_of(kernel));
     LaunchShape shape =
         row_shape(kernel, k.x.rows, k.x.columns / width, kRowThreads, in_shared ? row_bytes : 0);
-    shape.blocks.x = std::min(shape.blocks.x, narrow(kMostShares));
+    shape.blocks.x = std::min(shape.blocks.x, narrow(most_shares(k.x.columns)));
     count = shape.blocks.x;
     start(stream, kernel, shape, k.x.rows, static_cast<int>(k.x.columns), data<T>(k.dy), data<T>(k.x),
           data<T>(k.gain), data<float>(k.statistics), static_cast<float>(k.residual_factor),
@@ -187,7 +189,7 @@ void norm_backward(Stream& stream, const kernel::NormBackward& k, float* shares)
 }
 
 size_t bytes_of_shares(const TensorView& x) {
-  return static_cast<size_t>(std::min(x.rows, kMostShares) * x.columns) * sizeof(float);
+  return static_cast<size_t>(std::min(x.rows, most_shares(x.columns)) * x.columns) * sizeof(float);
 }
 
 }  // namespace

@@ -229,7 +229,10 @@ size_t Gemm::fastest(CudaStream& stream, const Plan& plan, const GemmProblem& pr
                result_bytes = (bytes + kAligned - 1) / kAligned * kAligned;
   size_t most_workspace = 0;
   for (const auto& candidate : candidates) most_workspace = std::max(most_workspace, candidate.workspaceSize);
-  std::byte* const memory = device_.scratch(stream, result_bytes + most_workspace);
+  // Not scratch, which stays: the result may be that of the largest weight gradient.
+  Tensor held = device_.allocate(stream, MemoryKind::working, DType::f32, 1,
+                                 static_cast<int64_t>((result_bytes + most_workspace + 3) / 4));
+  std::byte* const memory = address(held);
   operands.beta = 0;
   operands.c = memory;
   size_t best = 0;
@@ -249,6 +252,7 @@ size_t Gemm::fastest(CudaStream& stream, const Plan& plan, const GemmProblem& pr
     least = seconds;
     best = i;
   }
+  device_.release(stream, held);
   return best;
 }
 

@@ -175,6 +175,7 @@ TEST_F(GemmsWithAFile, AreTimedOnceForAllRuns) {
   fake_cublas_lt::state().algorithms[8].steps = 1;
   const std::vector<int> first = algorithms();
   EXPECT_EQ(first.back(), 5);
+  EXPECT_EQ(device().memory().scratch(), 0U) << "trials' results are not kept";
   EXPECT_THAT(first, AllOf(Contains(7), testing::Not(Contains(8)))) << "the first eight are tried";
   EXPECT_THAT(text(), AllOf(HasSubstr("cuBLASLt " + std::to_string(CUBLAS_VERSION)),
                             HasSubstr("2 x 3 x 4, f32 to f32, aligned to 256 256 256")));
