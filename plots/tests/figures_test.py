@@ -6,7 +6,7 @@ import unittest
 import report
 import tune
 from records_for_test import experiment, kept, line, pair, row
-from stp_plots.draw import breakdown, figures, headline, overlap, panels, style, times
+from stp_plots.draw import bars, breakdown, figures, headline, overlap, panels, style, times
 from stp_plots.judge import host_links, measurements
 from stp_plots.read import records
 
@@ -84,6 +84,16 @@ class FigureTest(unittest.TestCase):
     def test_every_axis_is_labelled_with_its_unit(self):
         for maker in (figures.throughput, figures.step_time, figures.gain, figures.memory, breakdown.breakdown):
             self.assertRegex(self.figure(maker).axes[0].get_ylabel(), r", (samples/s|s|GB|%)$")
+
+    def test_what_long_labels_share_is_their_rows_title(self):
+        def drawn(*shared):
+            sections = [bars.Section(["a model", f"s {n}", *shared], [("", [bars.Bar("red", n)] * 3)]) for n in (1, 2)]
+            axes = bars.figure(sections, [], "y").axes[0]
+            return axes.get_title(loc="left"), [label.get_text() for label in axes.get_xticklabels()]
+
+        many = [f"with the option {n}" for n in range(8)]
+        self.assertEqual(drawn(*many), (", ".join(["a model", *many]), ["s\N{NO-BREAK SPACE}1", "s\N{NO-BREAK SPACE}2"]))
+        self.assertEqual(drawn("TP8")[0], "")
 
     def test_bars_stand_in_the_middle_above_their_labels(self):
         for given in (experiment([row("1f1b", tp=4), row("zb-v", tp=8), row("stp", tp=8)]), self.experiment):

@@ -10,6 +10,7 @@ from stp_plots.draw import style
 NAN = math.nan
 GROUP_GAP, SECTION_GAP, LEAST_SECTION = 0.7, 1.5, 2.2  # in bars
 MOST_BARS = 56  # side by side in one row of a figure, gaps included
+LONG_LABEL = 4  # lines
 
 
 @dataclass
@@ -110,18 +111,33 @@ def rows_of(sections):
     return rows
 
 
+def without_common(row):
+    """The parts that all labels of a row have, if others remain to each, and the row without them."""
+    common = [part for part in row[0].parts if all(part in section.parts for section in row)]
+    if any(len(section.parts) == len(common) for section in row):
+        return [], row
+    return common, [Section([part for part in section.parts if part not in common], section.groups) for section in row]
+
+
 def figure(sections, legend, ylabel, xlabel="", *, signed=False, shared=False):
-    """Rows of bars; `shared`: at one scale."""
+    """Rows of bars; `shared`: at one scale. Where labels would be long, what a row's labels have in common is its title."""
     rows = rows_of(sections)
     width = max(sum(section.width() for section in row) - SECTION_GAP for row in rows)
     inches = min(style.FULL_WIDTH - 2.4, max(3.0, 0.42 * width))
     letters = inches / width / style.LETTER
-    lines = max(style.wrap(section.parts, letters * section.width()).count("\n") + 1 for section in sections)
-    drawn = style.new_figure(inches + 2.4, len(rows) * (2.0 + 0.14 * lines) + 0.2)
+
+    def lines_of(rows):
+        return max(style.wrap(section.parts, letters * section.width()).count("\n") + 1 for row in rows for section in row)
+
+    titles = [[] for _ in rows]
+    if lines_of(rows) > LONG_LABEL:
+        titles, rows = zip(*map(without_common, rows))
+    drawn = style.new_figure(inches + 2.4, len(rows) * (2.0 + 0.14 * (lines_of(rows) + any(titles))) + 0.2)
     grid = drawn.subplots(len(rows), 1, squeeze=False, sharey=shared)[:, 0]
-    for axes, row in zip(grid, rows):
+    for axes, title, row in zip(grid, titles, rows):
         draw(axes, row, width, signed=signed, letters=letters)
         axes.set_ylabel(ylabel)
+        axes.set_title(", ".join(title))
     if shared:
         grid[0].set_ylim(*extent(bar for section in sections for bar in section.bars()))
     grid[-1].set_xlabel(xlabel)
