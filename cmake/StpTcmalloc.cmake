@@ -10,6 +10,10 @@ find_library(STP_TCMALLOC_LIBRARY NAMES tcmalloc_minimal libtcmalloc_minimal.so.
 mark_as_advanced(STP_TCMALLOC_LIBRARY)
 if(STP_TCMALLOC_LIBRARY)
   string(APPEND CMAKE_CXX_STANDARD_LIBRARIES " -Wl,--push-state,--no-as-needed ${STP_TCMALLOC_LIBRARY} -Wl,--pop-state")
+  cmake_path(GET STP_TCMALLOC_LIBRARY PARENT_PATH folder)
+  if(NOT folder IN_LIST CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES)  # where the loader does not look
+    string(APPEND CMAKE_CXX_STANDARD_LIBRARIES " -Wl,-rpath,${folder}")
+  endif()
 elseif(STP_TCMALLOC STREQUAL "ON")
   message(FATAL_ERROR "STP_TCMALLOC is ON, but libtcmalloc_minimal is not found; install libtcmalloc-minimal4 or use -D STP_TCMALLOC=OFF")
 else()

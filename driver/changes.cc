@@ -144,6 +144,10 @@ InputError Changes::blamed(const InputError& error, const std::vector<std::strin
   return error;
 }
 
+bool Changes::give(const std::string& field) const {
+  return std::ranges::any_of(changes_, [&](const Change& change) { return change.path.front() == field; });
+}
+
 std::string Changes::title(const std::string& given, const std::string& name) const {
   std::string all;
   for (const Change& change : changes_) all += (all.empty() ? " [" : ", ") + change.key + "=" + change.value;

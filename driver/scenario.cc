@@ -240,20 +240,18 @@ json Scenario::as_run() const {
 
 namespace {
 
-// Refuses gains of schedules that are in no row and unknown to the suite.
-void check_gain(const Scenario& scenario, const std::string& path) {
+// Refuses a gain of a schedule that neither a row nor the suite has.
+void check_gain(const Scenario& scenario) {
   const Comparison given = scenario.comparison.value_or(Comparison());
   std::set<std::string> names{""};
+  for (const Generator* generator : generators()) names.insert(generator->name);
   for (const Experiment& experiment : scenario.experiments)
     for (const ScheduleChoice& choice : experiment.schedules) names.insert(name_of(choice));
-  for (const auto& [name, field] :
-       {std::pair(given.gain_of, "compare.gain.of"), std::pair(given.gain_over, "compare.gain.over")}) {
-    try {
-      if (!names.contains(name)) find_generator(name);
-    } catch (const InputError& error) {
-      throw error.moved(path, field);
-    }
-  }
+  for (const auto& [name, field] : {std::pair(given.gain_of, "of"), std::pair(given.gain_over, "over")})
+    if (!names.contains(name.substr(0, name.find('+'))) && !names.contains(name))
+      throw InputError(scenario.file, std::string("compare.gain.") + field,
+                       "is \"" + name + "\", which no row and no schedule of the suite is called",
+                       "name a schedule of the scenario");
 }
 
 Scenario read(const json& content, const std::string& path, const Changes& changes, Invalid invalid) {
@@ -293,7 +291,8 @@ Scenario read(const json& content, const std::string& path, const Changes& chang
       throw input.error("configurations", "are all invalid", "correct at least one of them");
   }
   input.done();
-  check_gain(scenario, path);
+  // Configurations left out, and changes, take schedules away.
+  if (invalid == Invalid::refuse && !changes.give("schedules")) check_gain(scenario);
   return scenario;
 }
 

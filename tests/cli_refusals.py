@@ -74,6 +74,8 @@ class Fields(CommandLine):
             ({"parallel": {"pp": 2, "tp": -1}}, "parallel.tp", "-1 is out of range"),
             ({"costs": {"unit": {"attn.F": "1"}}}, "costs.unit.attn.F", "must be a number, not a string"),
             ({"schedule_costs": {"F": -1}}, "schedule_costs.F", "-1 is out of range"),
+            ({"compare": {"gain": {"of": "stpp", "over": "1f1b"}}}, "compare.gain.of", "no row and no schedule of the suite"),
+            ({"compare": {"gain": {"of": "1f1b+vocab-1", "over": "mine"}}}, "compare.gain.over", "no row and no schedule of the suite"),
             ({"title": "\x1b[2J"}, "title", "has control characters"),
             ({"\x9b2J": 1}, "?2J", "is not a known field"),
         )

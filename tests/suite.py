@@ -144,8 +144,8 @@ def distinct(value):
         return value
     parts = {}
     for part in map(distinct, value):
-        text = re.sub(r"\b[1-9]\d*\.\d+(e\+?\d+)?", "1.5", json.dumps(part))
-        parts[re.sub(r"\b([2-9]|[1-9]\d+)\b", "2", re.sub(r"\b0\.\d+", "0.5", text))] = part
+        text = re.sub(r"\b(?!1\.0\b)[1-9]\d*\.\d+(e\+?\d+)?", "1.5", json.dumps(part))
+        parts[re.sub(r"\b([2-9]|[1-9]\d+)\b", "2", re.sub(r"\b0\.(?!0\b)\d+", "0.5", text))] = part
     return list(parts.values())
 
 

@@ -89,7 +89,7 @@ class FigureTest(unittest.TestCase):
         def drawn(*shared):
             sections = [bars.Section(["a model", f"s {n}", *shared], [("", [bars.Bar("red", n)] * 3)]) for n in (1, 2)]
             axes = bars.figure(sections, [], "y").axes[0]
-            return axes.get_title(loc="left"), [label.get_text() for label in axes.get_xticklabels()]
+            return " ".join(axes.get_title(loc="left").split()), [label.get_text() for label in axes.get_xticklabels()]
 
         many = [f"with the option {n}" for n in range(8)]
         self.assertEqual(drawn(*many), (", ".join(["a model", *many]), ["s\N{NO-BREAK SPACE}1", "s\N{NO-BREAK SPACE}2"]))

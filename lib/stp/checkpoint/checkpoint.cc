@@ -57,7 +57,8 @@ void write_json(const fs::path& path, const json& value) {
     throw std::runtime_error(path.string() + ": could not be written completely (is the disk full?)");
 }
 
-// Refuses another model of the same shapes: one with another rotary base, say.
+// Refuses another model of the same shapes, as far as model files tell models apart: by another rotary base,
+// but not by scaled angles.
 void check_config(const std::string& path, const ModelConfig& model) {
   std::error_code ignored;
   if (!fs::exists(path, ignored)) return;

@@ -294,13 +294,17 @@ std::string job_key(const json& row) {
 // The errors of choices between predicted rows of one job: of the throughput of one over another's.
 void add_choices(Findings& findings, const json& rows) {
   std::map<std::string, std::vector<const json*>> jobs;
-  for (const json& row : rows)
-    if (!is_calibration(row) && figure(row.at("difference"), kThroughput)) jobs[job_key(row)].push_back(&row);
+  for (const json& row : rows)  // unit costs do not say of which job they are
+    if (!is_calibration(row) && row.at("model").is_string() && figure(row.at("difference"), kThroughput))
+      jobs[job_key(row)].push_back(&row);
   for (const auto& [key, job] : jobs)
     for (size_t a = 0; a < job.size(); ++a)
       for (size_t b = 0; b < a; ++b) {
-        const double off =
-            *ratio(*job[a], *job[b]) / *ratio(job[a]->at("published"), job[b]->at("published"));
+        const json &of = job[a]->at("published"), &over = job[b]->at("published");
+        const auto ours = ratio(*job[a], *job[b]), theirs = ratio(of, over);
+        // Two of ours for one of theirs are no choice that anybody published.
+        if (of == over || !ours || !theirs || *ours == 0 || *theirs == 0) continue;
+        const double off = *ours / *theirs;
         findings.predicted[kChoice.name].add(std::max(off, 1 / off) - 1,
                                              row_name(*job[b]) + " against " + row_name(*job[a]));
       }

@@ -246,6 +246,17 @@ TEST_F(Errors, OfAChoiceAreThoseOfTheRatioOfTwoRowsOfOneJob) {
   const json line = summary(rows);  // +10 % twice, +10 % of 10; −20 %
   EXPECT_NEAR(line["throughput_error_mean"], 0.125, 1e-12);
   EXPECT_NEAR(line["choice_error_mean"], 0, 1e-12);
+  const double mean = line["choice_error_mean"];
+  rows.push_back(row("new", 12, 30));  // another variant of ours, for the same published row
+  rows.back()["gpus"] = 8;
+  rows.back()["tp"] = 8;
+  EXPECT_NEAR(summary(rows)["choice_error_worst"]["error"], 30 / 12.1 - 1, 1e-9)
+      << "against the others alone";
+  rows.back()["model"] = nullptr;  // of unit costs
+  EXPECT_NEAR(summary(rows)["choice_error_mean"], mean, 1e-12);
+  rows.erase(4);
+  rows[1]["throughput_samples_per_s"] = 0;
+  EXPECT_NEAR(summary(rows)["choice_error_mean"], mean, 1e-12);
   rows[1]["throughput_samples_per_s"] = 8.8;  // right, so 1.1 below both others
   const json worse = summary(rows);
   EXPECT_NEAR(worse["choice_error_mean"], 0.2 / 3, 1e-12);

@@ -137,7 +137,7 @@ def figure(sections, legend, ylabel, xlabel="", *, signed=False, shared=False):
     for axes, title, row in zip(grid, titles, rows):
         draw(axes, row, width, signed=signed, letters=letters)
         axes.set_ylabel(ylabel)
-        axes.set_title(", ".join(title))
+        axes.set_title(style.wrap(title, (inches + 2) / style.LETTER))
     if shared:
         grid[0].set_ylim(*extent(bar for section in sections for bar in section.bars()))
     grid[-1].set_xlabel(xlabel)

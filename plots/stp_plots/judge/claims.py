@@ -326,9 +326,9 @@ def _gain_less(run, experiment, check):
 
 
 def _fits(_run, experiment, _check):
-    """Rows fit into memory, or do not, as the paper says."""
+    """Rows surely fit into memory, or do not, as the paper says."""
     known = [(data["memory_margin_gb"], data["published"]["fits"]) for data in experiment.rows["data"]
-             if "fits" in dictionary(data.get("published")) and number(data.get("memory_margin_gb")) is not None]  # fmt: skip
+             if "fits" in dictionary(data.get("published")) and number(data.get("memory_margin_gb")) is not None and data.get("fits") != "maybe"]  # fmt: skip
     if not known:
         raise Fault(f"{experiment.id}: of no row is it known whether it fits")
     wrong = [f"; wrong by {abs(margin):.1f} GB" for margin, fits in known if (margin >= 0) != fits]

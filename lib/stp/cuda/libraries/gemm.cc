@@ -229,30 +229,29 @@ size_t Gemm::fastest(CudaStream& stream, const Plan& plan, const GemmProblem& pr
                result_bytes = (bytes + kAligned - 1) / kAligned * kAligned;
   size_t most_workspace = 0;
   for (const auto& candidate : candidates) most_workspace = std::max(most_workspace, candidate.workspaceSize);
-  // Not scratch, which stays: the result may be that of the largest weight gradient.
-  Tensor held = device_.allocate(stream, MemoryKind::working, DType::f32, 1,
-                                 static_cast<int64_t>((result_bytes + most_workspace + 3) / 4));
-  std::byte* const memory = address(held);
-  operands.beta = 0;
-  operands.c = memory;
   size_t best = 0;
   double least = std::numeric_limits<double>::infinity();
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    const size_t workspace = candidates[i].workspaceSize;
-    const Call trial{&plan, &candidates[i].algo, operands, workspace > 0 ? memory + result_bytes : nullptr,
-                     workspace};
-    stream.give(trial);  // loads its code
-    const EventRef begin = stream.record();
-    for (int run = 0; run < kRuns; ++run) stream.give(trial);
-    const EventRef end = stream.record();
-    const auto done = std::dynamic_pointer_cast<CudaEvent>(end);
-    device_.run().wait_until([&] { return done->passed(); }, [] { return "the host times a GEMM"; });
-    const double seconds = end->seconds() - begin->seconds();
-    if (seconds >= least) continue;
-    least = seconds;
-    best = i;
-  }
-  device_.release(stream, held);
+  const auto time = [&](std::byte* memory) {
+    operands.beta = 0;
+    operands.c = memory;
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      const size_t workspace = candidates[i].workspaceSize;
+      const Call trial{&plan, &candidates[i].algo, operands, workspace > 0 ? memory + result_bytes : nullptr,
+                       workspace};
+      stream.give(trial);  // loads its code
+      const EventRef begin = stream.record();
+      for (int run = 0; run < kRuns; ++run) stream.give(trial);
+      const EventRef end = stream.record();
+      const auto done = std::dynamic_pointer_cast<CudaEvent>(end);
+      device_.run().wait_until([&] { return done->passed(); }, [] { return "the host times a GEMM"; });
+      const double seconds = end->seconds() - begin->seconds();
+      if (seconds >= least) continue;
+      least = seconds;
+      best = i;
+    }
+  };
+  // Not scratch(), which keeps it: the result may be that of the largest weight gradient.
+  device_.lend(result_bytes + most_workspace, time);
   return best;
 }
 
