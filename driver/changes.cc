@@ -144,7 +144,7 @@ InputError Changes::blamed(const InputError& error, const std::vector<std::strin
   return error;
 }
 
-bool Changes::give(const std::string& field) const {
+bool Changes::sets(const std::string& field) const {
   return std::ranges::any_of(changes_, [&](const Change& change) { return change.path.front() == field; });
 }
 

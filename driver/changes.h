@@ -28,8 +28,8 @@ class Changes {
   /// that were read, if known; of other files are models and clusters.
   [[nodiscard]] InputError blamed(const InputError& error, const std::vector<std::string>& scenarios) const;
 
-  /// Whether they give the field of a scenario, or a part of it.
-  [[nodiscard]] bool give(const std::string& field) const;
+  /// Whether they set the field of a scenario, or a part of it.
+  [[nodiscard]] bool sets(const std::string& field) const;
 
   /// A scenario's title; with changes, which may contradict it, "NAME [seq=4096, parallel.tp=8]".
   [[nodiscard]] std::string title(const std::string& given, const std::string& name) const;

@@ -215,9 +215,9 @@ json to_json(const Tuned& one, const Tuned& first) {
           {"beside_first", &one == &first ? "first" : beside(one, first)}};
 }
 
-// Of the suite's experiments with published throughputs, the median of their mean errors in choices: of those
-// on this cluster, or of all if these have fewer than ten rows. An error that all configurations of a job
-// share does not change which one is faster.
+// Of the experiments that published throughputs judge, the median of their mean errors in the ratio of two
+// configurations: of those on this cluster, or of all if these have fewer than ten rows. An error that all
+// configurations of a job share does not change which one is faster.
 ErrorBand error_band(const std::string& cluster) {
   struct Errors {
     std::vector<double> means;
@@ -227,9 +227,11 @@ ErrorBand error_band(const std::string& cluster) {
   if (!fs::exists(summary)) return {kUsualBand, "The band is the suite's mark for throughputs"};
   const json experiments = read_json_file(summary).at("experiments");
   for (const json& experiment : experiments) {
-    const json& error = experiment.value("choice_error_mean", json());
+    const json& error = experiment.value("ratio_error_mean", json());
     const std::string scenario = data_path("scenarios/" + experiment.at("id").get<std::string>() + ".json");
-    if (!error.is_number() || !fs::exists(scenario)) continue;
+    // Others vary the model, or repeat published rows of these.
+    const bool judged = experiment.at("verdict") != "not testable here";
+    if (!error.is_number() || !judged || !fs::exists(scenario)) continue;
     const int rows = experiment.at("rows").get<int>() - experiment.at("calibration_rows").get<int>();
     const bool here = read_json_file(scenario).value("cluster", "") == cluster;
     for (Errors* errors : {&all, here ? &own : nullptr}) {
@@ -242,10 +244,10 @@ ErrorBand error_band(const std::string& cluster) {
   std::vector<double>& means = (few ? all : own).means;
   if (means.empty()) return {kUsualBand, "The band is the suite's mark for throughputs"};
   std::ranges::sort(means);
-  return {means[(means.size() - 1) / 2],
+  return {means[means.size() / 2],
           "The band is the median, over " + std::to_string(means.size()) +
-              " experiments with published throughputs" + (few ? "" : " on " + cluster) +
-              ", of their mean error in the throughput of one configuration over another of the same job" +
+              " experiments that published throughputs judge" + (few ? "" : ", on " + cluster) +
+              ", of their mean error in the ratio of two configurations of one job" +
               (few ? "; " + cluster + " has " + std::to_string(own.rows) + " such rows of its own, too few"
                    : "")};
 }

@@ -223,12 +223,12 @@ std::string comparison_table(const json& rows, const OptionColumns& options, siz
 }
 
 std::string summary_table(const json& experiments) {
-  Table table({"experiment", "evidence", "rows", "calibrated", "throughput error", "choice error",
+  Table table({"experiment", "evidence", "rows", "calibrated", "throughput error", "ratio error",
                "gain error, points", "activations error", "pairs right", "criteria"});
   for (const json& line : experiments)
     table.add({text(line.at("id")), text(line.at("evidence")), text(line.at("rows")),
                text(line.at("calibration_rows")), share_text(number(line, "throughput_error_mean"), 2),
-               share_text(number(line, "choice_error_mean"), 2),
+               share_text(number(line, "ratio_error_mean"), 2),
                fixed(number(line, "gain_error_points_mean"), 2),
                share_text(number(line, "memory_error_mean"), 2),
                text(line.at("pairs_right")) + " of " + text(line.at("pairs")), criteria_text(line)});

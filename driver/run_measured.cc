@@ -281,7 +281,7 @@ class MeasuredTraining {
                        "leave it out");
     if (backend_->processes().is_root()) {
       checkpoints_.check_folders();
-      if (checkpoints_.resumed() && checkpoints_.resumed()->begins())
+      if (checkpoints_.resumed() && !checkpoints_.resumed()->has_optimizer_state())
         std::fprintf(stderr, "stp: %s has no optimizer state: training begins with its weights\n",
                      options.checkpoints.resume.c_str());
     }

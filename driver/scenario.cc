@@ -291,8 +291,8 @@ Scenario read(const json& content, const std::string& path, const Changes& chang
       throw input.error("configurations", "are all invalid", "correct at least one of them");
   }
   input.done();
-  // Configurations left out, and changes, take schedules away.
-  if (invalid == Invalid::refuse && !changes.give("schedules")) check_gain(scenario);
+  // Leaving configurations out, or --set, may remove the schedule.
+  if (invalid == Invalid::refuse && !changes.sets("schedules")) check_gain(scenario);
   return scenario;
 }
 

@@ -212,7 +212,7 @@ void Checkpoint::read(const Tensors& tensors, const std::string& prefix, MatrixS
 void Checkpoint::restore(Trainer& trainer) const {
   trainer.restore(Trained::weights, [&](MatrixShard& shard) { read(model_, "", shard); });
   trainer.restore_updates(progress_.updates);
-  if (begins()) return;
+  if (!has_optimizer_state()) return;
   for (const auto& [prefix, state] : kStates)
     if (state != Trained::masters || has_masters_)
       trainer.restore(state, [&, &prefix = prefix](MatrixShard& shard) { read(optimizer_, prefix, shard); });

@@ -29,8 +29,8 @@ class Checkpoint {
   Checkpoint(const std::string& folder, const ModelConfig& model);
 
   [[nodiscard]] TrainingProgress progress() const { return progress_; }
-  /// Whether it has weights alone, so that training begins with them.
-  [[nodiscard]] bool begins() const { return optimizer_.files.empty(); }
+  /// False: training begins anew, with these weights.
+  [[nodiscard]] bool has_optimizer_state() const { return !optimizer_.files.empty(); }
   /// Before the trainer's first step. All processes call it.
   void restore(Trainer& trainer) const;
 
@@ -54,8 +54,8 @@ class Checkpoint {
 /// Name of the folder of a checkpoint after so many updates: "step-12".
 std::string checkpoint_name(int updates);
 
-/// Process 0 writes a checkpoint to an empty folder; all processes call it. Uses as few files as
-/// possible, each of at most `largest` bytes or one tensor.
+/// Process 0 writes a checkpoint to an empty folder; all processes call it. Uses as few files as possible,
+/// each of at most `largest` bytes or one tensor.
 void write_checkpoint(Trainer& trainer, const Training& training, const TrainingProgress& progress,
                       const std::string& folder, bool root, int64_t largest = 4'000'000'000);
 

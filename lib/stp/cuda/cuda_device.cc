@@ -104,15 +104,6 @@ std::byte* CudaDevice::scratch(Stream& stream, size_t bytes) {
   return blocks.back().at;
 }
 
-void CudaDevice::lend(size_t bytes, const std::function<void(std::byte*)>& use) {
-  memory().add_scratch(bytes);
-  const std::shared_ptr<std::byte> lent(take_memory(bytes), [this, bytes](std::byte* at) {
-    memory().release_scratch(bytes);
-    if (!run_.left_at_work()) free_memory(at);
-  });
-  use(lent.get());
-}
-
 void CudaDevice::forget(const CudaStream& stream) {
   ended_graphs_ += stream.graphs();
   const auto found = scratch_.find(&stream);

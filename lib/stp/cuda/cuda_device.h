@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -44,8 +43,6 @@ class CudaDevice : public Device {
   /// Memory for one call on `stream`; the next call on `stream` reuses it. MemoryTracker::scratch() counts it
   /// apart from tensors. Null for 0 bytes. Throws std::runtime_error if no memory is left.
   std::byte* scratch(Stream& stream, size_t bytes);
-  /// Memory for the time of `use`, counted as scratch. The GPU must have finished with it when `use` returns.
-  void lend(size_t bytes, const std::function<void(std::byte*)>& use);
   /// How kernels of all streams were launched so far.
   [[nodiscard]] GraphCounts graphs() const;
 

@@ -99,12 +99,12 @@ std::string configuration_key(const json& row, bool with_microbatches) {
 
 // A kind of error, by its name in summary.json, and the figure of a row that it belongs to.
 struct ErrorKind {
-  std::string_view name, figure;  // of gains and choices, which compare two rows, ""
+  std::string_view name, figure;  // of gains and ratios, which are of two rows, ""
 };
-constexpr ErrorKind kGain{"gain_error_points", ""}, kChoice{"choice_error", ""},
+constexpr ErrorKind kGain{"gain_error_points", ""}, kRatio{"ratio_error", ""},
     kMemory{"memory_error", "peak_memory_gb"};
 constexpr std::array<ErrorKind, 7> kKinds{{{"throughput_error", kThroughput},
-                                           kChoice,
+                                           kRatio,
                                            kGain,
                                            kMemory,
                                            {"idle_error", "idle_s"},
@@ -281,7 +281,8 @@ void add_pairs(Findings& findings, const json& rows, const std::optional<Compari
         add_pair(findings, rows, a->second, b->second, comparison);
 }
 
-// What a row trains on: rows that are equal in these are a choice between splits, schedules and options.
+// What a row trains, on how many of which GPUs: rows that are equal in these differ in split, schedule and
+// options.
 std::string job_key(const json& row) {
   std::string key;
   for (const char* field : {"model", "cluster", "cluster_values", "gpus", "seq", "vision_tokens"})
@@ -291,8 +292,8 @@ std::string job_key(const json& row) {
   return key + shown("%.0f", batch);
 }
 
-// The errors of choices between predicted rows of one job: of the throughput of one over another's.
-void add_choices(Findings& findings, const json& rows) {
+// The errors of the ratio of the throughputs of two predicted rows of one job.
+void add_ratios(Findings& findings, const json& rows) {
   std::map<std::string, std::vector<const json*>> jobs;
   for (const json& row : rows)  // unit costs do not say of which job they are
     if (!is_calibration(row) && row.at("model").is_string() && figure(row.at("difference"), kThroughput))
@@ -302,11 +303,11 @@ void add_choices(Findings& findings, const json& rows) {
       for (size_t b = 0; b < a; ++b) {
         const json &of = job[a]->at("published"), &over = job[b]->at("published");
         const auto ours = ratio(*job[a], *job[b]), theirs = ratio(of, over);
-        // Two of ours for one of theirs are no choice that anybody published.
+        // Two rows of ours for one published row have no published ratio.
         if (of == over || !ours || !theirs || *ours == 0 || *theirs == 0) continue;
         const double off = *ours / *theirs;
-        findings.predicted[kChoice.name].add(std::max(off, 1 / off) - 1,
-                                             row_name(*job[b]) + " against " + row_name(*job[a]));
+        findings.predicted[kRatio.name].add(std::max(off, 1 / off) - 1,
+                                            row_name(*job[b]) + " against " + row_name(*job[a]));
       }
 }
 
@@ -448,7 +449,7 @@ json summarise(const std::string& id, const json& record, const std::optional<Co
   Findings findings;
   add_row_errors(findings, rows, comparison);
   add_pairs(findings, rows, comparison);
-  add_choices(findings, rows);
+  add_ratios(findings, rows);
   json line = {{"id", id},
                {"title", record.at("scenario").value("title", "")},
                {"evidence", record.at("evidence")},

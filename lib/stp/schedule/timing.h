@@ -22,8 +22,8 @@ using Timing = std::vector<std::vector<BlockTime>>;
 /// Runs every block as early as possible: after the block before it on its rank has ended and the inputs of
 /// all its actions have arrived. A block is atomic and takes the sum of its actions' costs (B: I and W). Its
 /// outputs leave at its end and arrive at another rank p2p later; the vocabulary's passes take no time, nor
-/// do their results to reach all ranks. Needs a list per rank, and valid chunks and
-/// microbatches. Time and memory grow linearly with the number of actions.
+/// do their results to reach all ranks. Needs a list per rank, and valid chunks and microbatches. Time and
+/// memory grow linearly with the number of actions.
 Timing time_blocks(const Schedule& schedule, const PassCosts& costs = {});
 
 /// By rank, the number of its blocks that time_blocks() gives times.

@@ -3,15 +3,14 @@
 //
 // Without contention an op's end is known as soon as those of its dependencies and of the op before it on its
 // stream are. A visit gives times to a rank's ops in the order of issue, up to one that waits for another
-// rank. It leaves a note there; the visit that brings the end calls the rank again. With many ranks
-// in turn, the processor cannot foresee the next read, so each op prefetches what comes later on its rank.
+// rank. It leaves a note there; the visit that brings the end calls the rank again. With many ranks in turn,
+// the processor cannot foresee the next read, so each op prefetches what comes later on its rank.
 //
 // With contention the ops on a rank's streams `compute` and `tp`, its two lanes, slow each other down.
 // Nothing else is coupled: a visit goes through the starts and ends on both lanes in the order of time, and
 // gives other ops their times as above. If a lane waits for another rank, the visit goes on only to the
-// horizon, the earliest time at which what it waits for may come: the time that rank has reached, plus
-// the transfer. Where no rank can go on, the first event of all is safe, since nothing can come before
-// it.
+// horizon, the earliest time at which what it waits for may come: the time that rank has reached, plus the
+// transfer. Where no rank can go on, the first event of all is safe, since nothing can come before it.
 //
 // Things that happen at one time happen in the order of their ranks, then of their streams. Only rounding
 // depends on it: whether a lane was idle for no time at all.

@@ -12,7 +12,7 @@ PAPER_TABLES = {"Table 5": "memory", "Table 6": "throughput", "Table 7": "mfu"}
 # Keys of the summary, without "_mean" and "_worst".
 SUMMARY = {
     "throughput_error": "throughput",
-    "choice_error": "one row's throughput over another's of the same job",
+    "ratio_error": "ratio of two throughputs of one job",
     "gain_error_points": "gain (points)",
     "memory_error": "peak activation memory",
     "idle_error": "idle time",

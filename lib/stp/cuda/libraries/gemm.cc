@@ -221,37 +221,38 @@ size_t Gemm::choose(CudaStream& stream, const Plan& plan, const GemmProblem& pro
   return kept < candidates.size() ? kept : best;
 }
 
-// Times the candidates. Results go to separate memory, because c may be added to.
-size_t Gemm::fastest(CudaStream& stream, const Plan& plan, const GemmProblem& problem, GemmOperands operands,
+// Times the candidates, behind the work of `after`. Results go to separate memory, because c may be added to:
+// to scratch of a stream of their own, which ends with it, since the result of a weight gradient is large.
+size_t Gemm::fastest(CudaStream& after, const Plan& plan, const GemmProblem& problem, GemmOperands operands,
                      const Candidates& candidates) {
   constexpr int kRuns = 3;
   const size_t bytes = static_cast<size_t>(problem.shape.m * problem.shape.n) * bytes_of(problem.c_type),
                result_bytes = (bytes + kAligned - 1) / kAligned * kAligned;
   size_t most_workspace = 0;
   for (const auto& candidate : candidates) most_workspace = std::max(most_workspace, candidate.workspaceSize);
+  const std::unique_ptr<Stream> own = device_.make_stream("trials of a GEMM", StreamPriority::compute);
+  own->wait(after.record());
+  CudaStream& stream = cuda_stream(*own);
+  std::byte* const memory = device_.scratch(stream, result_bytes + most_workspace);
+  operands.beta = 0;
+  operands.c = memory;
   size_t best = 0;
   double least = std::numeric_limits<double>::infinity();
-  const auto time = [&](std::byte* memory) {
-    operands.beta = 0;
-    operands.c = memory;
-    for (size_t i = 0; i < candidates.size(); ++i) {
-      const size_t workspace = candidates[i].workspaceSize;
-      const Call trial{&plan, &candidates[i].algo, operands, workspace > 0 ? memory + result_bytes : nullptr,
-                       workspace};
-      stream.give(trial);  // loads its code
-      const EventRef begin = stream.record();
-      for (int run = 0; run < kRuns; ++run) stream.give(trial);
-      const EventRef end = stream.record();
-      const auto done = std::dynamic_pointer_cast<CudaEvent>(end);
-      device_.run().wait_until([&] { return done->passed(); }, [] { return "the host times a GEMM"; });
-      const double seconds = end->seconds() - begin->seconds();
-      if (seconds >= least) continue;
-      least = seconds;
-      best = i;
-    }
-  };
-  // Not scratch(), which keeps it: the result may be that of the largest weight gradient.
-  device_.lend(result_bytes + most_workspace, time);
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const size_t workspace = candidates[i].workspaceSize;
+    const Call trial{&plan, &candidates[i].algo, operands, workspace > 0 ? memory + result_bytes : nullptr,
+                     workspace};
+    stream.give(trial);  // loads its code
+    const EventRef begin = stream.record();
+    for (int run = 0; run < kRuns; ++run) stream.give(trial);
+    const EventRef end = stream.record();
+    const auto done = std::dynamic_pointer_cast<CudaEvent>(end);
+    device_.run().wait_until([&] { return done->passed(); }, [] { return "the host times a GEMM"; });
+    const double seconds = end->seconds() - begin->seconds();
+    if (seconds >= least) continue;
+    least = seconds;
+    best = i;
+  }
   return best;
 }
 

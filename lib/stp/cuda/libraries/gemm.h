@@ -78,7 +78,7 @@ class Gemm {
   [[nodiscard]] Candidates find(const GemmAlignment& alignment, const Plan& plan) const;
   size_t choose(CudaStream& stream, const Plan& plan, const GemmProblem& problem,
                 const GemmAlignment& alignment, const GemmOperands& operands, const Candidates& candidates);
-  size_t fastest(CudaStream& stream, const Plan& plan, const GemmProblem& problem, GemmOperands operands,
+  size_t fastest(CudaStream& after, const Plan& plan, const GemmProblem& problem, GemmOperands operands,
                  const Candidates& candidates);
 
   CudaDevice& device_;
