@@ -251,7 +251,11 @@ TEST_F(Errors, OfRatiosAreOfTwoRowsOfOneJob) {
   rows.back()["tp"] = 8;
   EXPECT_NEAR(summary(rows)["ratio_error_mean"], 2 * (30 / 12.1 - 1) / 5, 1e-9) << "not against the first";
   rows.back()["model"] = nullptr;  // of unit costs
+  rows.push_back(row("old", 12, 1));
+  rows.back()["gpus"] = 8;
+  rows.back()["model"] = nullptr;
   EXPECT_NEAR(summary(rows)["ratio_error_mean"], 0, 1e-12);
+  rows.erase(5);
   rows.erase(4);
   rows[1]["throughput_samples_per_s"] = 0;
   EXPECT_NEAR(summary(rows)["ratio_error_mean"], 0, 1e-12);
