@@ -375,6 +375,7 @@ std::vector<int> fastest_nearby(std::vector<int> split, const SplitCosts& costs,
                                 const StepSeconds& step_seconds, int most) {
   if (most <= 0) return split;
   double best = step_seconds(split);
+  std::set<std::vector<int>> simulated{split};  // one that was not faster then is not faster now
   for (bool moved = true; moved;) {
     moved = false;
     for (int from = first; from < placement.stages(); ++from)
@@ -386,6 +387,7 @@ std::vector<int> fastest_nearby(std::vector<int> split, const SplitCosts& costs,
         if (microbatches * of_busiest_rank(costs.of_stages(tried), placement) >= best) continue;
         if (!fits_rank_of(to, tried, placement, fits)) continue;
         if (--most <= 0) return split;
+        if (!simulated.insert(tried).second) continue;
         const double seconds = step_seconds(tried);
         if (seconds >= best * (1 - kFaster)) continue;
         best = seconds;

@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <set>
 
 namespace stp {
 namespace {
@@ -155,11 +156,14 @@ TEST(Balance, NearbySplitsAreTriedByTheirSteps) {
   const Placement placement = Placement::v(2);
   const std::vector<int> target{2, 2, 3, 3};
   int asked = 0;
+  bool twice = false;
   const auto from = [&](const std::vector<int>& split, const Fits& fits, double microbatches, int most,
                         int first = 0) {
     asked = 0;
+    std::set<std::vector<int>> seen;
     const auto step_seconds = [&](const std::vector<int>& layers) {
       ++asked;
+      twice |= !seen.insert(layers).second;
       double seconds = 10;
       for (size_t stage = 0; stage < layers.size(); ++stage)
         seconds += std::abs(layers[stage] - target[stage]);
@@ -179,6 +183,7 @@ TEST(Balance, NearbySplitsAreTriedByTheirSteps) {
   EXPECT_EQ(asked, 3);
   EXPECT_THAT(from({3, 3, 2, 2}, all_fit, 1, 0), ElementsAre(3, 3, 2, 2));
   EXPECT_EQ(asked, 0);
+  EXPECT_FALSE(twice);
 }
 
 TEST(Balance, LayersWithoutTimeAreDivided) {
