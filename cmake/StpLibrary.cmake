@@ -46,12 +46,12 @@ if(STP_TOGETHER)
   install(TARGETS stp_hot_modules stp_cold_modules EXPORT stp)
 endif()
 
-# stp_add_library(NAME [COLD] [TOGETHER] SOURCES … [HEADERS …] [LINK …]): the library stp::NAME of the current folder, installed
-# with its headers if there are any. COLD: its run time does not matter. TOGETHER: see STP_TOGETHER. LINK: libraries that its
-# headers use; the caller links those that only its sources use to the target STP_COMPILED_IN, which this sets. Headers are
-# included by their paths below the folder lib, or BASE.
+# stp_add_library(NAME [COLD] [TOGETHER] SOURCES … [COLD_SOURCES …] [HEADERS …] [LINK …]): the library stp::NAME of the current
+# folder, installed with its headers if there are any. COLD: its run time does not matter; COLD_SOURCES: that of these sources.
+# TOGETHER: see STP_TOGETHER. LINK: libraries that its headers use; the caller links those that only its sources use to the
+# target STP_COMPILED_IN, which this sets. Headers are included by their paths below the folder lib, or BASE.
 function(stp_add_library name)
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "COLD;TOGETHER" "BASE;DESTINATION" "SOURCES;HEADERS;LINK")
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "COLD;TOGETHER" "BASE;DESTINATION" "SOURCES;COLD_SOURCES;HEADERS;LINK")
   if(NOT ARG_BASE)
     set(ARG_BASE ${PROJECT_SOURCE_DIR}/lib)
     set(ARG_DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
@@ -64,13 +64,14 @@ function(stp_add_library name)
     endif()
     add_library(stp_${name} INTERFACE)
     target_sources(${compiled} PRIVATE ${ARG_SOURCES})
+    target_sources(stp_cold_modules PRIVATE ${ARG_COLD_SOURCES})
     target_link_libraries(stp_${name} INTERFACE ${ARG_LINK} ${compiled})
     list(FILTER ARG_LINK EXCLUDE REGEX "^stp::")
     target_link_libraries(${compiled} PUBLIC ${ARG_LINK})
   else()
     set(scope PUBLIC)
     set(compiled stp_${name})
-    add_library(stp_${name} ${ARG_SOURCES})
+    add_library(stp_${name} ${ARG_SOURCES} ${ARG_COLD_SOURCES})
     target_link_libraries(stp_${name} PUBLIC stp_options ${ARG_LINK} PRIVATE $<BUILD_INTERFACE:stp_warnings>)
     if(ARG_COLD)
       target_link_libraries(stp_${name} PRIVATE $<BUILD_INTERFACE:stp_cold>)

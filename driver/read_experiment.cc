@@ -12,6 +12,7 @@
 #include "configurations.h"
 #include "read_strategy.h"
 #include "stp/base/data.h"
+#include "stp/cost/unit_costs.h"
 #include "stp/schedule/read_schedule.h"
 
 namespace stp {

@@ -52,7 +52,7 @@ size_t edit_distance(const std::string& a, const std::string& b) {
 }
 
 // "line:column" of the byte that is number `byte`, from 1; columns are bytes.
-std::string place_of(const std::string& text, size_t byte) {
+std::string line_and_column(const std::string& text, size_t byte) {
   const size_t at = std::min(std::max(byte, size_t{1}) - 1, text.size());
   const size_t line_begin = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;  // npos + 1 is 0
   return std::to_string(1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n')) +
@@ -83,7 +83,7 @@ json parse_json(const std::string& text, const std::string& name) {
   } catch (const json::parse_error& error) {
     const std::string reason = error.what();
     const auto because = [&](const char* words) { return reason.find(words) != std::string::npos; };
-    const std::string place = name + ":" + place_of(text, error.byte);
+    const std::string place = name + ":" + line_and_column(text, error.byte);
     if (because("UTF-8"))
       throw InputError(place, last_key_before(text, error.byte), "holds bytes that are not UTF-8",
                        "save it as UTF-8 text");
@@ -145,7 +145,7 @@ void check_utf8(const std::string& text, const std::string& name) {
   const std::string valid = valid_utf8(text);  // the same up to the first byte that is not
   const auto first = std::ranges::mismatch(text, valid).in1;
   if (first != text.end())
-    throw InputError(name + ":" + place_of(text, 1 + static_cast<size_t>(first - text.begin())), "",
+    throw InputError(name + ":" + line_and_column(text, 1 + static_cast<size_t>(first - text.begin())), "",
                      "holds bytes that are not UTF-8", "save it as UTF-8 text");
 }
 

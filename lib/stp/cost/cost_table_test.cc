@@ -10,8 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "stp/base/json_input.h"
-#include "stp/cost/cost_table.h"
+#include "stp/cost/unit_costs.h"
 #include "stp/program/lower.h"
 #include "support/jobs.h"
 #include "support/programs.h"

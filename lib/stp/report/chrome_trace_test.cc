@@ -7,7 +7,7 @@
 #include <set>
 #include <sstream>
 
-#include "stp/cost/cost_table.h"
+#include "stp/cost/unit_costs.h"
 #include "stp/program/lower.h"
 #include "stp/schedule/generator.h"
 

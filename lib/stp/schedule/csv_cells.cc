@@ -8,25 +8,25 @@
 namespace stp::csv {
 namespace {
 
-constexpr std::array<std::string_view, 19> kTypes = {"F",
-                                                     "I",
-                                                     "W",
-                                                     "B",
-                                                     "S",
-                                                     "T",
-                                                     "U",
-                                                     "E",
-                                                     "G",
-                                                     "SEND_F",
-                                                     "RECV_F",
-                                                     "SEND_B",
-                                                     "RECV_B",
-                                                     "WAIT_SEND_F",
-                                                     "WAIT_SEND_B",
-                                                     "UNSHARD",
-                                                     "RESHARD",
-                                                     "REDUCE_GRAD",
-                                                     "WAIT_REDUCE_GRAD"};
+constexpr std::array<std::string_view, 19> kActionTypes = {"F",
+                                                           "I",
+                                                           "W",
+                                                           "B",
+                                                           "S",
+                                                           "T",
+                                                           "U",
+                                                           "E",
+                                                           "G",
+                                                           "SEND_F",
+                                                           "RECV_F",
+                                                           "SEND_B",
+                                                           "RECV_B",
+                                                           "WAIT_SEND_F",
+                                                           "WAIT_SEND_B",
+                                                           "UNSHARD",
+                                                           "RESHARD",
+                                                           "REDUCE_GRAD",
+                                                           "WAIT_REDUCE_GRAD"};
 constexpr std::string_view kOverlap = "OVERLAP_F_B";
 constexpr int kMaxStages = kMaxRanks * kMaxChunks;
 
@@ -116,9 +116,9 @@ class CellReader {
            "torch up to 2.5 wrote B for the input gradient and BW for the full backward: if the file is that "
            "old, "
            "turn B into I and then BW into B, else write the microbatch after the letter");
-    const auto* const found = std::find(kTypes.begin(), kTypes.end(), word);
-    if (found == kTypes.end()) fail("is not an action", kHowTo);
-    leaf.type = static_cast<Type>(found - kTypes.begin());
+    const auto* const found = std::find(kActionTypes.begin(), kActionTypes.end(), word);
+    if (found == kActionTypes.end()) fail("is not an action", kHowTo);
+    leaf.type = static_cast<Type>(found - kActionTypes.begin());
     if (has_microbatch(leaf.type)) {
       if (rest.empty()) fail("has no microbatch", kHowTo);
       leaf.microbatch = number(rest, "microbatch", kMaxMicrobatches);
@@ -135,7 +135,7 @@ class CellReader {
 
 std::string to_string(const Leaf& leaf) {
   std::string text = std::to_string(leaf.stage);
-  text += kTypes[static_cast<int>(leaf.type)];
+  text += kActionTypes[static_cast<int>(leaf.type)];
   if (has_microbatch(leaf.type)) text += std::to_string(leaf.microbatch);
   return text;
 }
