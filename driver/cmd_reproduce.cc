@@ -4,6 +4,7 @@
 #include <exception>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <variant>
 
@@ -107,26 +108,31 @@ void reproduce_command(const ReproduceOptions& options, const Arguments& argv) {
   }
   json experiments = json::array();
   FinishedRows kept(options.out);
+  std::optional<FedPython> drawing;  // draws each experiment as soon as it is there
+  std::exception_ptr unplotted;      // the records stay
   try {
-    for (const AnyScenario& scenario : scenarios)
+    if (!options.no_plots)
+      drawing.emplace("plots/report.py", Arguments{"--follow", folder.path().string()}, "pass --no-plots");
+  } catch (const InputError&) {
+    unplotted = std::current_exception();
+  }
+  try {
+    for (const AnyScenario& scenario : scenarios) {
       experiments.push_back(reproduce_timed(scenario, folder.path(), argv, kept));
+      if (drawing) drawing->feed(experiments.back().dump());
+    }
     check_interrupted();
+    write_new_file(folder.path() / "summary.json",
+                   record_text({{"schema_version", "1.6.0"}, {"experiments", experiments}}));
+    if (drawing && drawing->wait() != 0)
+      unplotted = std::make_exception_ptr(
+          std::runtime_error("plots/report.py failed: the records are there, but not all plots"));
   } catch (const Interrupted&) {
+    drawing.reset();
     folder.publish_interrupted(kept.how_to_go_on());
   } catch (const InputError&) {  // found at a row: nothing is left behind
     kept.remove();
     throw;
-  }
-  write_new_file(folder.path() / "summary.json",
-                 record_text({{"schema_version", "1.6.0"}, {"experiments", experiments}}));
-  std::exception_ptr unplotted;  // the records stay
-  try {
-    if (!options.no_plots && run_python("plots/report.py", {folder.path().string()}, "pass --no-plots") != 0)
-      throw std::runtime_error("plots/report.py failed: the records are there, but not all plots");
-  } catch (const Interrupted&) {
-    folder.publish_interrupted(kept.how_to_go_on());
-  } catch (const std::exception&) {
-    unplotted = std::current_exception();
   }
   folder.publish();
   kept.remove();

@@ -1,6 +1,7 @@
 #include "run_python.h"
 
 #include <spawn.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,7 +11,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <system_error>
 #include <thread>
+#include <utility>
 
 #include "interrupt.h"
 #include "stp/base/data.h"
@@ -24,19 +27,38 @@ std::string program_beside(const std::string& name, const std::string& remedy) {
   return path;
 }
 
-std::optional<int> run_program(const std::string& program, const std::vector<std::string>& arguments) {
+namespace {
+
+// 0 if it cannot be started. `input`, if there is one, becomes its standard input, and the program with those
+// that it starts a process group, which can be ended at once.
+pid_t start(const std::string& program, const std::vector<std::string>& arguments, int input = -1) {
   std::vector<const char*> argv{program.c_str()};
   for (const std::string& argument : arguments) argv.push_back(argument.c_str());
   argv.push_back(nullptr);
   note_interrupts();
   std::fflush(stdout);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  if (input >= 0) {
+    posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+  }
   pid_t child = 0;
-  if (posix_spawnp(&child, argv[0], nullptr, nullptr, const_cast<char**>(argv.data()), environ) != 0)
-    return {};
+  const int error =
+      posix_spawnp(&child, argv[0], &actions, &attributes, const_cast<char**>(argv.data()), environ);
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&actions);
+  return error == 0 ? child : 0;
+}
+
+// An interrupt ends `signalled`: the child, or minus its process group.
+int wait_for(pid_t child, pid_t signalled) {
   int status = 0;
   // Polls, because a signal may also arrive just before a blocking wait. A signal ends both processes.
   for (pid_t ended = 0; ended == 0 || (ended < 0 && errno == EINTR);) {
-    if (interrupted()) kill(child, SIGTERM);
+    if (interrupted()) kill(signalled, SIGTERM);
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     ended = waitpid(child, &status, WNOHANG);
   }
@@ -44,8 +66,8 @@ std::optional<int> run_program(const std::string& program, const std::vector<std
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
-int run_python(const std::string& script, const std::vector<std::string>& arguments,
-               const std::string& without) {
+pid_t start_python(const std::string& script, const std::vector<std::string>& arguments,
+                   const std::string& without, int input = -1) {
   const char* set = std::getenv("STP_PYTHON");
   const std::string python = set != nullptr && *set != '\0' ? set : STP_PYTHON;
   const std::string alternative = without.empty() ? "" : ", or " + without;
@@ -56,11 +78,57 @@ int run_python(const std::string& script, const std::vector<std::string>& argume
                          alternative);
   std::vector<std::string> words{data_path(script)};
   words.insert(words.end(), arguments.begin(), arguments.end());
-  if (const auto status = run_program(python, words)) return *status;
+  if (const pid_t child = start(python, words, input); child != 0) return child;
   throw InputError(python, "Python 3", "cannot be started",
                    "set STP_PYTHON to a Python 3 with the packages of " STP_PYTHON_PACKAGES
                    "; only stp compare and plots need it" +
                        alternative);
+}
+
+}  // namespace
+
+std::optional<int> run_program(const std::string& program, const std::vector<std::string>& arguments) {
+  const pid_t child = start(program, arguments);
+  if (child == 0) return {};
+  return wait_for(child, child);
+}
+
+int run_python(const std::string& script, const std::vector<std::string>& arguments,
+               const std::string& without) {
+  const pid_t child = start_python(script, arguments, without);
+  return wait_for(child, child);
+}
+
+FedPython::FedPython(const std::string& script, const std::vector<std::string>& arguments,
+                     const std::string& without) {
+  int ends[2];  // a socket, because a write to it need not raise SIGPIPE
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    throw std::system_error(errno, std::generic_category(), "socketpair");
+  input_ = FileDescriptor(ends[0]);
+  const FileDescriptor other(ends[1]);
+  process_ = start_python(script, arguments, without, ends[1]);
+}
+
+FedPython::~FedPython() {
+  if (process_ == 0) return;
+  kill(-process_, SIGKILL);
+  waitpid(process_, nullptr, 0);
+}
+
+void FedPython::feed(const std::string& line) const {
+  const std::string text = line + "\n";
+  for (size_t sent = 0; sent < text.size();) {
+    const ssize_t count = send(input_.get(), text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
+    if (count < 0 && errno != EINTR) return;
+    check_interrupted();
+    sent += count > 0 ? static_cast<size_t>(count) : 0;
+  }
+}
+
+int FedPython::wait() {
+  input_ = FileDescriptor();
+  const pid_t child = std::exchange(process_, 0);
+  return wait_for(child, -child);
 }
 
 std::string failure_of_python(const std::string& script, const std::vector<std::string>& arguments) {

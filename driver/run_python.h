@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "stp/base/file_descriptor.h"
+
 namespace stp {
 
 /// The path of the program `name` beside this one. Throws InputError with this remedy if it is missing.
@@ -19,6 +21,23 @@ std::optional<int> run_program(const std::string& program, const std::vector<std
 /// is no such Python; `without` is a remedy that needs no Python, if there is one.
 int run_python(const std::string& script, const std::vector<std::string>& arguments,
                const std::string& without = "");
+
+/// A script as run_python() runs it, beside this program. It reads lines from its standard input.
+class FedPython {
+ public:
+  FedPython(const std::string& script, const std::vector<std::string>& arguments, const std::string& without);
+  ~FedPython();  // ends it if wait() has not
+  FedPython(const FedPython&) = delete;
+  FedPython& operator=(const FedPython&) = delete;
+
+  void feed(const std::string& line) const;  // does nothing if it has ended
+  /// After the last line: its exit status, as run_python() returns it.
+  int wait();
+
+ private:
+  FileDescriptor input_;
+  int process_ = 0;
+};
 
 /// For optional output: runs the script as run_python() and returns the reason if it failed, else "".
 std::string failure_of_python(const std::string& script, const std::vector<std::string>& arguments);

@@ -1,17 +1,23 @@
 #!/usr/bin/env python3
 """Draws the plots of a result folder, its timelines and its pages.
 
-    report.py FOLDER
+    report.py [--follow] FOLDER
 
 FOLDER is what `stp reproduce` writes: summary.json, a record per experiment, timeline-*.json. The plots (PNG), the timelines
 (SVG), all rows (CSV), report.html and ours-alone.html, which has experiments without published figures, are written beside these. Exits
 with 1 and one line on stderr on failure.
+
+--follow: FOLDER is still being written. Standard input has the summary's line of each experiment as soon as its files are there; plots
+are drawn meanwhile, and everything is written when the input ends.
 """
 
 import argparse
 import dataclasses
+import functools
+import json
 import multiprocessing
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -59,74 +65,114 @@ def makers(experiment):
 
 @dataclasses.dataclass
 class Task:
-    """A plot of an experiment, or a timeline of it if there is a trace."""
+    """A plot of the experiment of a summary's line, or its timeline of a trace. It is small: other processes are sent it."""
 
-    experiment: records.Experiment  # of the first screen's plot: all of them
+    folder: Path
+    line: str  # JSON
+    colours: dict
     maker: object = None
     trace: Path = None
 
-    def draw(self, colours):
+    def draw(self):
         """The plot with its file; None if there is no data for it, or the trace is invalid."""
+        experiment = opened(self.folder, self.line)
         kind, render = ("svg", style.svg) if self.trace else ("png", style.png)
-        arguments = (self.experiment,) if self.maker is headline.plot else (self.experiment, colours)
         try:
-            plot = timelines.plot(self.trace, self.word()) if self.trace else self.maker(*arguments)
+            plot = timelines.plot(self.trace, self.word(experiment)) if self.trace else self.maker(experiment, self.colours)
         except ReportError:
             return None
-        if plot is None:
-            return None
-        return html.Drawn(dataclasses.replace(plot, figure=None), render(plot.figure), kind, tuple(plot.figure.get_size_inches()))
+        return plot and drawn(plot, kind, render)
 
-    def word(self):
-        return self.trace.stem.removeprefix(f"timeline-{self.experiment.id}-")
+    def word(self, experiment):
+        return self.trace.stem.removeprefix(f"timeline-{experiment.id}-")
 
 
-def draw_all(tasks, colours):
-    """The drawings of all tasks, made in one process per processor."""
-    workers = min(os.cpu_count() or 1, len(tasks) // 3, 8)
-    if workers < 2:
-        return [task.draw(colours) for task in progress("drawing plots", tasks, len(tasks))]
-    INHERITED[:] = [(task, colours) for task in tasks]
-    with multiprocessing.get_context("fork").Pool(workers) as pool:
-        return list(progress("drawing plots", pool.imap(draw_inherited, range(len(tasks))), len(tasks)))
+def drawn(plot, kind, render):
+    return html.Drawn(dataclasses.replace(plot, figure=None), render(plot.figure), kind, tuple(plot.figure.get_size_inches()))
 
 
-INHERITED = []  # what the processes of a pool inherit from their parent by fork, without pickling
+@functools.lru_cache(maxsize=2)  # tasks of an experiment come one after the other
+def opened(folder, line):
+    experiment = records.read_experiment(folder, json.loads(line))
+    sensitivity.attach(folder, [experiment])
+    return experiment
 
 
-def draw_inherited(number):
-    task, colours = INHERITED[number]
-    return task.draw(colours)
+class Drawings:
+    """What is drawn, by one process per processor, while further tasks are added."""
+
+    def __init__(self):
+        self.tasks, self.pool, self.begun = [], None, []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.pool:
+            self.pool.terminate()
+
+    def add(self, task):
+        self.tasks.append(task)
+        workers = min(os.cpu_count() or 1, 8)
+        if not self.pool and workers > 1 and len(self.tasks) > 5:  # fewer are drawn before the processes have begun
+            self.pool = multiprocessing.get_context("fork").Pool(workers)
+        if self.pool:
+            self.begun += [self.pool.apply_async(Task.draw, [one]) for one in self.tasks[len(self.begun) :]]
+
+    def results(self):
+        """Each drawing with its task, in the order in which they were added."""
+        found = (one.get() for one in self.begun) if self.pool else (one.draw() for one in self.tasks)
+        return zip(progress("drawing plots", found, len(self.tasks)), self.tasks)
 
 
-def report(folder):
-    folder = Path(folder)
-    experiments = records.read_folder(folder)
-    sensitivity.attach(folder, experiments)
-    style.set_up()
-    tasks = [Task(one, trace=trace) for one in experiments for trace in one.timelines]
-    tasks += [Task(one, maker=maker) for one in experiments for maker in makers(one)]
-    colours = style.schedule_colours(list(dict.fromkeys(name for one in experiments for name in one.schedules)))
-    evaluated = claims.of_experiments(experiments)
-    tasks += [Task(experiments, headline.plot)] if evaluated else []
-    plots, traces, first = {}, {}, None
-    for task, drawn in zip(tasks, draw_all(tasks, colours)):
+def read(folder, lines, drawings):
+    """The experiments of these lines of the summary; each is being drawn from when its line comes."""
+    experiments = []
+    for line in lines:
+        text = json.dumps(line)
+        one = opened(folder, text)
+        experiments.append(one)
+        one.timelines = records.timelines(folder, one, experiments)
+        colours = style.schedule_colours(list(dict.fromkeys(name for each in experiments for name in each.schedules)))
+        for trace in one.timelines:
+            drawings.add(Task(folder, text, colours, trace=trace))
+        for maker in makers(one):
+            drawings.add(Task(folder, text, colours, maker))
+    return experiments
+
+
+def write_drawings(folder, drawings):
+    """The files of plots and timelines; by experiment, plots and (trace, timeline)."""
+    plots, traces = {}, {}
+    for found, task in drawings.results():
+        name = json.loads(task.line)["id"]
         if task.trace:
-            traces.setdefault(task.experiment.id, []).append((task.trace.name, drawn))
-        if drawn is None:
-            continue
-        if task.maker is headline.plot:
-            first = drawn
-            write_whole(folder / "plot-gains.png", drawn.content)
-            continue
-        name = html.file_word(task.experiment)
-        write_whole(task.trace.with_suffix(".svg") if task.trace else folder / f"plot-{name}-{drawn.plot.name}.png", drawn.content)
-        if not task.trace:
-            plots.setdefault(task.experiment.id, []).append(drawn)
-    for one in experiments:
-        if len(one.rows):
-            write_whole(folder / f"rows-{html.file_word(one)}.csv", tables.rows_csv(one).encode())
-    answers = pages.Records(experiments, evaluated).answers(strict=False) if evaluated else None
+            traces.setdefault(name, []).append((task.trace.name, found))
+        elif found:
+            plots.setdefault(name, []).append(found)
+        if found:
+            file = task.trace.with_suffix(".svg") if task.trace else folder / f"plot-{html.file_word(name)}-{found.plot.name}.png"
+            write_whole(file, found.content)
+    return plots, traces
+
+
+def report(folder, lines=None):
+    """`lines`: those of the summary, as they come; None: all are there."""
+    folder = Path(folder)
+    style.set_up()
+    with Drawings() as drawings:
+        experiments = read(folder, records.read_lines(folder) if lines is None else lines, drawings)
+        records.read_lines(folder)  # the summary is written last: where there is none, the program that wrote the lines has failed
+        evaluated = claims.of_experiments(experiments)
+        first = headline.plot(experiments) if evaluated else None
+        if first:
+            first = drawn(first, "png", style.png)
+            write_whole(folder / "plot-gains.png", first.content)
+        for one in experiments:
+            if len(one.rows):
+                write_whole(folder / f"rows-{html.file_word(one.id)}.csv", tables.rows_csv(one).encode())
+        answers = pages.Records(experiments, evaluated).answers(strict=False) if evaluated else None
+        plots, traces = write_drawings(folder, drawings)
     alone = [one for one in experiments if html.is_alone(one)]
     judged = [one for one in experiments if one not in alone]
     if judged and alone:
@@ -137,10 +183,13 @@ def report(folder):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="report.py", description="Plots, timelines and report.html of a result folder.")
+    parser.add_argument("--follow", action="store_true", help="draw while it is written; standard input has the summary's lines")
     parser.add_argument("folder", metavar="FOLDER", help="a folder written by stp reproduce")
     options = parser.parse_args(arguments)
+    if options.follow:
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # stp starts it in a process group of its own, which would stop if it wrote to some terminals
     try:
-        report(options.folder)
+        report(options.folder, map(json.loads, sys.stdin) if options.follow else None)
     except ReportError as error:
         print(f"report.py: {error}", file=sys.stderr)
         return 1

@@ -117,7 +117,7 @@ class ReportTest(FolderTest):
         evaluated = claims.of_experiments(experiments)
         judged = [one for one in experiments if not html.is_alone(one)]
         style.set_up()
-        drawn = report.Task(experiments, headline.plot).draw({})
+        drawn = report.drawn(headline.plot(experiments), "png", style.png)
         answers = pages.Records(experiments, evaluated).answers()
         source = html.render(judged, {}, {}, evaluated, drawn, answers, 16)
         first = source.partition('<section id="answers">')[2].partition("</section>")[0]
@@ -352,8 +352,14 @@ class ReportTest(FolderTest):
         run = subprocess.run([sys.executable, report.__file__, str(self.folder)], capture_output=True, text=True, check=False)
         self.assertEqual((run.returncode, run.stdout, run.stderr.count("\n")), (1, "", 1))
 
+    def follow(self, lines):
+        """Feeds report.py --follow; what it has written."""
+        run = subprocess.Popen([sys.executable, report.__file__, "--follow", str(self.folder)], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        said = run.communicate("".join(json.dumps(line) + "\n" for line in lines))[1]
+        return run.returncode, said, {path.name: path.read_bytes() for path in self.folder.iterdir()}
+
     def test_the_same_folder_gives_the_same_files(self):
-        """Also where several processes draw."""
+        """Also where several processes draw, and where it is drawn while it is written."""
         pages = []
         for processes in (1, 2):
             self.write(a=record([unit_row("1f1b-i"), unit_row()]), b=record([unit_row(), unit_row("zb-v")]))
@@ -361,6 +367,15 @@ class ReportTest(FolderTest):
                 self.assertEqual(self.main(), (0, ""))
             pages.append({path.name: path.read_bytes() for path in self.folder.iterdir()})
         self.assertEqual(*pages)
+        written = {*pages[0]} - {"a.json", "b.json", "summary.json"}
+        for name in written:
+            (self.folder / name).unlink()
+        lines = records.read_lines(self.folder)
+        self.assertEqual(self.follow(lines), (0, "", pages[0]))
+        for name in {*written, "summary.json"}:
+            (self.folder / name).unlink()
+        status, said, files = self.follow(lines[:1])
+        self.assertEqual((status, said.count("\n"), sorted(files)), (1, 1, ["a.json", "b.json"]))
 
 
 NO_ALL_REDUCE = {**UNIT_COSTS, "all_reduce": 0}

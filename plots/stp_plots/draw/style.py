@@ -42,7 +42,7 @@ SCHEDULE_COLOURS = {
     "v-min": "#AA4499",
     "dhelix": "#999933",
 }
-FURTHER_COLOURS = ["#CC6677", "#44AA99", "#6E4B1F", "#88CCEE", "#117733", "#9C8AC0", "#B0B0B0"]
+FURTHER_COLOURS = ["#CC6677", "#44AA99", "#6E4B1F", "#88CCEE", "#117733", "#9C8AC0", "#882255", "#DDCC77", "#B0B0B0"]
 PUBLISHED = {"marker": "D", "markersize": 5, "linestyle": "none", "color": "black", "markerfacecolor": "white"}
 CALIBRATED = {"hatch": "////", "edgecolor": "white", "linewidth": 0}
 
@@ -91,10 +91,9 @@ class Plot:
 
 
 def schedule_colours(names):
-    """One colour per schedule; names without a fixed one take what is left, in order, then paler shades."""
+    """One colour per schedule, which further names do not change; those without a fixed one take what is left, in order, then paler shades."""
     others = [name for name in names if name not in SCHEDULE_COLOURS]
-    free = FURTHER_COLOURS + [colour for name, colour in SCHEDULE_COLOURS.items() if name not in names]
-    free += [_paler(colour) for colour in [*SCHEDULE_COLOURS.values(), *FURTHER_COLOURS]]
+    free = FURTHER_COLOURS + [_paler(colour) for colour in [*SCHEDULE_COLOURS.values(), *FURTHER_COLOURS]]
     return SCHEDULE_COLOURS | {name: free[i % len(free)] for i, name in enumerate(others)}
 
 

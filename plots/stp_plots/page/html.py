@@ -55,9 +55,9 @@ def is_alone(experiment):
     return experiment.line.get("verdict") == ALONE
 
 
-def file_word(experiment):
-    """The experiment's name in file names."""
-    return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in experiment.id)
+def file_word(name):
+    """An experiment's id in file names."""
+    return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in name)
 
 
 def render(experiments, plots, timelines, evaluated, first=None, answers=None, other=0):
@@ -110,8 +110,8 @@ def _experiment(experiment, plots, timelines):
         "reason": reason if verdict == ALONE else "",
         "description": overlap.description(experiment) if experiment.pairs else _description(experiment),
         "plots": plots,
-        "files": [f"plot-{file_word(experiment)}-{drawn.plot.name}.png" for drawn in plots],
-        "rows": f"rows-{file_word(experiment)}.csv" if len(experiment.rows) else "",
+        "files": [f"plot-{file_word(experiment.id)}-{drawn.plot.name}.png" for drawn in plots],
+        "rows": f"rows-{file_word(experiment.id)}.csv" if len(experiment.rows) else "",
         "tables": [(one.caption, one) for one in known if one] + [(title, one) for title, one in titled.items() if one],
         "timelines": timelines,
     }

@@ -242,26 +242,39 @@ class Experiment:
         return "units" if self.unit_costs else "s"
 
 
+def read_lines(folder):
+    """The lines of a result folder's summary, one per experiment."""
+    summary = Path(folder) / "summary.json"
+    if not summary.is_file():
+        raise ReportError(f"{folder}: is no result folder, it has no summary.json; write one with stp reproduce")
+    lines = read_json(summary).get("experiments")
+    if not isinstance(lines, list) or not all(isinstance(line, dict) and line.get("id") for line in lines):
+        raise ReportError(f"{summary}: has no list of experiments with an id each")
+    return lines
+
+
+def read_experiment(folder, line):
+    """The experiment of a line, without its timelines."""
+    path = Path(folder) / f"{line['id']}.json"
+    return Experiment(line, read_json(path), path)
+
+
 def read_folder(folder):
     """The experiments of a result folder, in the summary's order."""
-    folder = Path(folder)
-    if not (folder / "summary.json").is_file():
-        raise ReportError(f"{folder}: is no result folder, it has no summary.json; write one with stp reproduce")
-    lines = read_json(folder / "summary.json").get("experiments")
-    if not isinstance(lines, list) or not all(isinstance(line, dict) and line.get("id") for line in lines):
-        raise ReportError(f"{folder / 'summary.json'}: has no list of experiments with an id each")
-    experiments = []
-    for line in lines:
-        path = folder / f"{line['id']}.json"
-        experiments.append(Experiment(line, read_json(path), path))
-    # A timeline belongs to the longest id that its name begins with.
-    for path in sorted(folder.glob("timeline-*.json")):
-        owners = [one for one in experiments if path.name.startswith(f"timeline-{one.id}-")]
-        if owners and path.stem not in {one.id for one in experiments}:
-            max(owners, key=lambda one: len(one.id)).timelines.append(path)
-    for one in experiments:  # in the order of the schedules, as everything else
-        one.timelines.sort(key=lambda path: _place(one, path.stem.removeprefix(f"timeline-{one.id}-")))
+    experiments = [read_experiment(folder, line) for line in read_lines(folder)]
+    for one in experiments:
+        one.timelines = timelines(folder, one, experiments)
     return experiments
+
+
+def timelines(folder, experiment, experiments):
+    """Its traces, in the order of the schedules, as everything else. A timeline belongs to the longest id that its name begins with."""
+    found = []
+    for path in sorted(Path(folder).glob("timeline-*.json")):
+        owners = [one for one in experiments if path.name.startswith(f"timeline-{one.id}-")]
+        if owners and max(owners, key=lambda one: len(one.id)) is experiment and path.stem not in {one.id for one in experiments}:
+            found.append(path)
+    return sorted(found, key=lambda path: _place(experiment, path.stem.removeprefix(f"timeline-{experiment.id}-")))
 
 
 def _place(experiment, word):
