@@ -31,8 +31,8 @@ add_library(stp::stp ALIAS stp_all)
 set_target_properties(stp_all PROPERTIES EXPORT_NAME stp)
 install(TARGETS stp_all EXPORT stp)
 
-# With STP_TOGETHER, modules that most programs link are compiled in two units, one of them for COLD modules: what their
-# headers have in common is parsed and instantiated twice, not once for each module.
+# With STP_TOGETHER, modules that most programs link are compiled in two units, one of them for COLD modules and COLD_SOURCES:
+# what their headers have in common is parsed and instantiated twice, not once for each module.
 option(STP_TOGETHER "Compile most modules together: fastest from scratch on few cores" OFF)
 if(STP_TOGETHER)
   foreach(group IN ITEMS hot cold)
@@ -47,9 +47,10 @@ if(STP_TOGETHER)
 endif()
 
 # stp_add_library(NAME [COLD] [TOGETHER] SOURCES … [COLD_SOURCES …] [HEADERS …] [LINK …]): the library stp::NAME of the current
-# folder, installed with its headers if there are any. COLD: its run time does not matter; COLD_SOURCES: that of these sources.
-# TOGETHER: see STP_TOGETHER. LINK: libraries that its headers use; the caller links those that only its sources use to the
-# target STP_COMPILED_IN, which this sets. Headers are included by their paths below the folder lib, or BASE.
+# folder, installed with its headers if there are any. COLD: its run time does not matter. COLD_SOURCES: sources of another
+# module whose run time does not matter. TOGETHER: see STP_TOGETHER. LINK: libraries that its headers use; the caller links
+# those that only its sources use to the target STP_COMPILED_IN, which this sets, and which COLD_SOURCES may do without.
+# Headers are included by their paths below the folder lib, or BASE.
 function(stp_add_library name)
   cmake_parse_arguments(PARSE_ARGV 1 ARG "COLD;TOGETHER" "BASE;DESTINATION" "SOURCES;COLD_SOURCES;HEADERS;LINK")
   if(NOT ARG_BASE)

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -5,8 +6,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <variant>
+#include <vector>
 
 #include "commands.h"
 #include "comparison_table.h"
@@ -18,6 +19,7 @@
 #include "run_simulated.h"
 #include "stp/base/data.h"
 #include "stp/base/error.h"
+#include "stp/base/json_input.h"
 #include "table.h"
 
 namespace stp {
@@ -96,43 +98,53 @@ void reproduce_command(const ReproduceOptions& options, const Arguments& argv) {
                       options.out.empty() ? OutputFolder::Taken::number : OutputFolder::Taken::refuse);
   // Reads all scenarios before the first runs, so that all their errors are reported at once.
   std::vector<AnyScenario> scenarios;
-  std::set<std::string> names;
+  std::vector<std::string> names;
   for (const std::string& word : options.scenarios.empty() ? suite_scenarios() : options.scenarios) {
     scenarios.push_back(read_any_scenario(word, options.reading));
     const auto& [file, name] =
         std::visit([](const auto& any) { return std::pair(any.file, any.name); }, scenarios.back());
     if (name == "summary") throw InputError(file, "name", "is reserved for the summary", "use another name");
-    if (!names.insert(name).second)
+    if (std::ranges::find(names, name) != names.end())
       throw InputError(file, "name", "\"" + name + "\" is the name of two scenarios",
                        "give each its own name: results are named after them");
+    names.push_back(name);
   }
   json experiments = json::array();
   FinishedRows kept(options.out);
   std::optional<FedPython> drawing;  // draws each experiment as soon as it is there
   std::exception_ptr unplotted;      // the records stay
   try {
-    if (!options.no_plots)
+    if (!options.no_plots) {
       drawing.emplace("plots/report.py", Arguments{"--follow", folder.path().string()}, "pass --no-plots");
+      drawing->feed(json_text(names));
+    }
   } catch (const InputError&) {
     unplotted = std::current_exception();
   }
+  const auto stop = [&] {
+    drawing.reset();
+    folder.publish_interrupted(kept.how_to_go_on());
+  };
   try {
     for (const AnyScenario& scenario : scenarios) {
       experiments.push_back(reproduce_timed(scenario, folder.path(), argv, kept));
-      if (drawing) drawing->feed(experiments.back().dump());
+      if (drawing) drawing->feed(json_text(experiments.back()));
     }
     check_interrupted();
-    write_new_file(folder.path() / "summary.json",
-                   record_text({{"schema_version", "1.6.0"}, {"experiments", experiments}}));
+  } catch (const Interrupted&) {
+    stop();
+  } catch (const InputError&) {  // found at a row: nothing is left behind
+    kept.remove();
+    throw;
+  }
+  write_new_file(folder.path() / "summary.json",
+                 record_text({{"schema_version", "1.6.0"}, {"experiments", experiments}}));
+  try {
     if (drawing && drawing->wait() != 0)
       unplotted = std::make_exception_ptr(
           std::runtime_error("plots/report.py failed: the records are there, but not all plots"));
   } catch (const Interrupted&) {
-    drawing.reset();
-    folder.publish_interrupted(kept.how_to_go_on());
-  } catch (const InputError&) {  // found at a row: nothing is left behind
-    kept.remove();
-    throw;
+    stop();
   }
   folder.publish();
   kept.remove();

@@ -29,8 +29,8 @@ std::string program_beside(const std::string& name, const std::string& remedy) {
 
 namespace {
 
-// 0 if it cannot be started. `input`, if there is one, becomes its standard input, and the program with those
-// that it starts a process group, which can be ended at once.
+// 0 if it cannot be started. `input`, if given, becomes its standard input. The program then leads a process
+// group: one signal ends it and what it started.
 pid_t start(const std::string& program, const std::vector<std::string>& arguments, int input = -1) {
   std::vector<const char*> argv{program.c_str()};
   for (const std::string& argument : arguments) argv.push_back(argument.c_str());
@@ -45,18 +45,21 @@ pid_t start(const std::string& program, const std::vector<std::string>& argument
     posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
   }
+  // A group in the background would be stopped when it writes to a terminal with `stty tostop`.
+  auto* const stops = input >= 0 ? std::signal(SIGTTOU, SIG_IGN) : SIG_ERR;
   pid_t child = 0;
   const int error =
       posix_spawnp(&child, argv[0], &actions, &attributes, const_cast<char**>(argv.data()), environ);
+  if (stops != SIG_ERR) std::signal(SIGTTOU, stops);
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   return error == 0 ? child : 0;
 }
 
-// An interrupt ends `signalled`: the child, or minus its process group.
+// An interrupt ends `signalled`: the child's process, or its process group if negative.
 int wait_for(pid_t child, pid_t signalled) {
   int status = 0;
-  // Polls, because a signal may also arrive just before a blocking wait. A signal ends both processes.
+  // Polls, because a signal may also arrive just before a blocking wait.
   for (pid_t ended = 0; ended == 0 || (ended < 0 && errno == EINTR);) {
     if (interrupted()) kill(signalled, SIGTERM);
     std::this_thread::sleep_for(std::chrono::milliseconds(10));

@@ -22,11 +22,12 @@ std::optional<int> run_program(const std::string& program, const std::vector<std
 int run_python(const std::string& script, const std::vector<std::string>& arguments,
                const std::string& without = "");
 
-/// A script as run_python() runs it, beside this program. It reads lines from its standard input.
+/// Runs a script, as run_python() does, while this program goes on. The script reads lines from its standard
+/// input. A terminal's Ctrl-C reaches this program alone, which then ends the script and what that started.
 class FedPython {
  public:
   FedPython(const std::string& script, const std::vector<std::string>& arguments, const std::string& without);
-  ~FedPython();  // ends it if wait() has not
+  ~FedPython();  // ends it unless wait() was called
   FedPython(const FedPython&) = delete;
   FedPython& operator=(const FedPython&) = delete;
 

@@ -7,17 +7,18 @@ FOLDER is what `stp reproduce` writes: summary.json, a record per experiment, ti
 (SVG), all rows (CSV), report.html and ours-alone.html, which has experiments without published figures, are written beside these. Exits
 with 1 and one line on stderr on failure.
 
---follow: FOLDER is still being written. Standard input has the summary's line of each experiment as soon as its files are there; plots
-are drawn meanwhile, and everything is written when the input ends.
+--follow: FOLDER is still being written. Standard input has first the list of all ids, then the summary's line of each experiment as soon
+as its files are there. Its plots are drawn from then on; all is written when the input ends and the summary is there. If it is not there,
+exits with 1 without a word: the program that writes FOLDER says why.
 """
 
 import argparse
+import concurrent.futures
 import dataclasses
 import functools
 import json
 import multiprocessing
 import os
-import signal
 import sys
 from pathlib import Path
 
@@ -65,9 +66,10 @@ def makers(experiment):
 
 @dataclasses.dataclass
 class Task:
-    """A plot of the experiment of a summary's line, or its timeline of a trace. It is small: other processes are sent it."""
+    """A plot or, with `trace`, a timeline. It holds the summary's line, not the experiment, so that little is sent to other processes."""
 
     folder: Path
+    id: str
     line: str  # JSON
     colours: dict
     maker: object = None
@@ -75,16 +77,18 @@ class Task:
 
     def draw(self):
         """The plot with its file; None if there is no data for it, or the trace is invalid."""
-        experiment = opened(self.folder, self.line)
         kind, render = ("svg", style.svg) if self.trace else ("png", style.png)
         try:
-            plot = timelines.plot(self.trace, self.word(experiment)) if self.trace else self.maker(experiment, self.colours)
+            plot = timelines.plot(self.trace, self.word()) if self.trace else self.maker(opened(self.folder, self.line), self.colours)
         except ReportError:
             return None
         return plot and drawn(plot, kind, render)
 
-    def word(self, experiment):
-        return self.trace.stem.removeprefix(f"timeline-{experiment.id}-")
+    def word(self):
+        return self.trace.stem.removeprefix(f"timeline-{self.id}-")
+
+    def file(self, plot):
+        return self.trace.with_suffix(".svg") if self.trace else self.folder / f"plot-{html.file_word(self.id)}-{plot.name}.png"
 
 
 def drawn(plot, kind, render):
@@ -99,7 +103,7 @@ def opened(folder, line):
 
 
 class Drawings:
-    """What is drawn, by one process per processor, while further tasks are added."""
+    """Tasks, drawn by one process per processor while further ones are added."""
 
     def __init__(self):
         self.tasks, self.pool, self.begun = [], None, []
@@ -109,60 +113,65 @@ class Drawings:
 
     def __exit__(self, *_):
         if self.pool:
-            self.pool.terminate()
+            self.pool.shutdown(cancel_futures=True)
 
     def add(self, task):
         self.tasks.append(task)
         workers = min(os.cpu_count() or 1, 8)
-        if not self.pool and workers > 1 and len(self.tasks) > 5:  # fewer are drawn before the processes have begun
-            self.pool = multiprocessing.get_context("fork").Pool(workers)
+        if not self.pool and workers > 1 and len(self.tasks) > 5:  # fewer are drawn sooner than processes start
+            self.pool = concurrent.futures.ProcessPoolExecutor(workers, multiprocessing.get_context("fork"))
         if self.pool:
-            self.begun += [self.pool.apply_async(Task.draw, [one]) for one in self.tasks[len(self.begun) :]]
+            self.begun += [self.pool.submit(one.draw) for one in self.tasks[len(self.begun) :]]
 
     def results(self):
         """Each drawing with its task, in the order in which they were added."""
-        found = (one.get() for one in self.begun) if self.pool else (one.draw() for one in self.tasks)
-        return zip(progress("drawing plots", found, len(self.tasks)), self.tasks)
+        found = (one.result() for one in self.begun) if self.pool else (one.draw() for one in self.tasks)
+        try:
+            yield from zip(progress("drawing plots", found, len(self.tasks)), self.tasks)
+        except concurrent.futures.BrokenExecutor:
+            raise ReportError("a process that draws was killed, perhaps for want of memory") from None
 
 
-def read(folder, lines, drawings):
-    """The experiments of these lines of the summary; each is being drawn from when its line comes."""
+def read(folder, ids, lines, drawings):
+    """The experiments of these lines of the summary. Drawing of one begins when its line comes."""
     experiments = []
     for line in lines:
         text = json.dumps(line)
         one = opened(folder, text)
         experiments.append(one)
-        one.timelines = records.timelines(folder, one, experiments)
+        one.timelines = records.timelines(folder, one, ids)
         colours = style.schedule_colours(list(dict.fromkeys(name for each in experiments for name in each.schedules)))
         for trace in one.timelines:
-            drawings.add(Task(folder, text, colours, trace=trace))
+            drawings.add(Task(folder, one.id, text, colours, trace=trace))
         for maker in makers(one):
-            drawings.add(Task(folder, text, colours, maker))
+            drawings.add(Task(folder, one.id, text, colours, maker))
     return experiments
 
 
-def write_drawings(folder, drawings):
+def write_drawings(drawings):
     """The files of plots and timelines; by experiment, plots and (trace, timeline)."""
     plots, traces = {}, {}
     for found, task in drawings.results():
-        name = json.loads(task.line)["id"]
         if task.trace:
-            traces.setdefault(name, []).append((task.trace.name, found))
+            traces.setdefault(task.id, []).append((task.trace.name, found))
         elif found:
-            plots.setdefault(name, []).append(found)
+            plots.setdefault(task.id, []).append(found)
         if found:
-            file = task.trace.with_suffix(".svg") if task.trace else folder / f"plot-{html.file_word(name)}-{found.plot.name}.png"
-            write_whole(file, found.content)
+            write_whole(task.file(found.plot), found.content)
     return plots, traces
 
 
-def report(folder, lines=None):
-    """`lines`: those of the summary, as they come; None: all are there."""
-    folder = Path(folder)
+def report(folder, said=None):
+    """`said`: what --follow reads; None: the summary is there."""
     style.set_up()
     with Drawings() as drawings:
-        experiments = read(folder, records.read_lines(folder) if lines is None else lines, drawings)
-        records.read_lines(folder)  # the summary is written last: where there is none, the program that wrote the lines has failed
+        if said:
+            experiments = read(folder, next(said, []), said, drawings)
+            if not (folder / "summary.json").is_file():
+                return False
+        else:
+            lines = records.read_lines(folder)
+            experiments = read(folder, [line["id"] for line in lines], lines, drawings)
         evaluated = claims.of_experiments(experiments)
         first = headline.plot(experiments) if evaluated else None
         if first:
@@ -172,24 +181,24 @@ def report(folder, lines=None):
             if len(one.rows):
                 write_whole(folder / f"rows-{html.file_word(one.id)}.csv", tables.rows_csv(one).encode())
         answers = pages.Records(experiments, evaluated).answers(strict=False) if evaluated else None
-        plots, traces = write_drawings(folder, drawings)
+        plots, traces = write_drawings(drawings)
     alone = [one for one in experiments if html.is_alone(one)]
     judged = [one for one in experiments if one not in alone]
     if judged and alone:
         write_whole(folder / html.OURS_ALONE, html.render(alone, plots, traces, []).encode())
     shown = (judged, len(alone)) if judged else (alone, 0)
     write_whole(folder / "report.html", html.render(shown[0], plots, traces, evaluated, first, answers, shown[1]).encode())
+    return True
 
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="report.py", description="Plots, timelines and report.html of a result folder.")
-    parser.add_argument("--follow", action="store_true", help="draw while it is written; standard input has the summary's lines")
+    parser.add_argument("--follow", action="store_true", help="draw while it is written; standard input has the ids and the summary's lines")
     parser.add_argument("folder", metavar="FOLDER", help="a folder written by stp reproduce")
     options = parser.parse_args(arguments)
-    if options.follow:
-        signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # stp starts it in a process group of its own, which would stop if it wrote to some terminals
     try:
-        report(options.folder, map(json.loads, sys.stdin) if options.follow else None)
+        if not report(Path(options.folder), map(json.loads, sys.stdin.buffer) if options.follow else None):
+            return 1
     except ReportError as error:
         print(f"report.py: {error}", file=sys.stderr)
         return 1

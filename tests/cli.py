@@ -319,6 +319,30 @@ class Output(CommandLine):
         self.assertEqual(run.returncode, 128 + signal.SIGTERM)
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["new-interrupted", "python", "s.json"])
 
+    def test_what_draws_ends_with_the_simulation(self):
+        """And what it has started."""
+        python, child = self.folder / "python", self.folder / "child"
+        python.write_text("#!/bin/sh\nsleep 1000 &\necho $! >child.new\nmv child.new child\nwait\n")
+        python.chmod(0o755)
+        slow = self.write(changed(UNIT, schedules=["stp"], parallel={"pp": 16}, layers_per_chunk=[1] * 32, microbatches=list(range(64, 600))))
+        wrong = {"schedules": ["dualpipev"], "parallel": {"pp": 2}, "layers_per_chunk": [1] * 4, "microbatches": 3}
+        refused = self.write(changed(read_json(slow), name="refused", configurations=[{"microbatches": list(range(64, 200))}, wrong]), "refused.json")
+        for scenarios, number in (([slow], signal.SIGINT), ([refused], None)):
+            with self.started("reproduce", *scenarios, "--out", "new", variables={"STP_PYTHON": str(python)}) as run:
+                while not child.exists() and run.poll() is None:
+                    pass
+                if number:
+                    run.send_signal(number)
+                said = run.communicate(timeout=60)[1]
+            self.assertEqual(run.returncode, 128 + number if number else 2, said)
+            self.assertFalse(Path(f"/proc/{child.read_text().strip()}/exe").exists())
+            child.unlink()
+            self.assertEqual(list(self.folder.glob(".stp-partial-*")), [])
+
+    def test_a_title_that_is_not_utf_8(self):
+        self.succeed("reproduce", self.write(UNIT), "--set", "title=x\udcff", "--out", "new", variables={"STP_PYTHON": "/bin/true"},
+                     launcher=("bash", "-c", '"$@" >/dev/null', "bash"))
+
     def interrupted_rows(self, path, *arguments):
         """Standard output and error of a simulation that is interrupted behind its second configuration, which is left out."""
         with self.started("simulate", path, "--keep-going", *arguments) as run:

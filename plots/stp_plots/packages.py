@@ -1,7 +1,6 @@
 """Importing this, before what needs them, makes sure of the packages: a program whose interpreter lacks one starts again with another that may have
 them ($STP_PYTHON, then /usr/bin/python3), or ends with 2 and says what to install. From then on SIGINT ends the program without a traceback."""
 
-import gc
 import importlib.util
 import os
 import signal
@@ -9,8 +8,6 @@ import sys
 
 NEEDED = ("numpy", "scipy", "pandas", "matplotlib", "jinja2")
 TRIED = "STP_PYTHON_TRIED"  # interpreters that lacked some
-
-gc.set_threshold(100_000, 50, 50)  # figures and tables are many objects that live: a default collection finds little
 
 # The program that started this one says that it was interrupted.
 signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -208,5 +208,6 @@ class FigureTest(unittest.TestCase):
 
     def test_known_schedules_keep_their_colours(self):
         self.assertEqual(style.schedule_colours(["x", "stp"])["stp"], self.colours["stp"])
+        self.assertEqual(style.schedule_colours(["x"])["x"], style.schedule_colours(["x", "y", "stp"])["x"])
         many = style.schedule_colours([*style.SCHEDULE_COLOURS, "x", "y"])
         self.assertEqual(len(set(many.values())), len(many))

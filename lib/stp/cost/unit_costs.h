@@ -1,4 +1,4 @@
-// Reads costs of units that a scenario gives.
+// Reads a scenario's unit costs.
 #pragma once
 
 #include "stp/base/json_input.h"

@@ -263,18 +263,18 @@ def read_folder(folder):
     """The experiments of a result folder, in the summary's order."""
     experiments = [read_experiment(folder, line) for line in read_lines(folder)]
     for one in experiments:
-        one.timelines = timelines(folder, one, experiments)
+        one.timelines = timelines(folder, one, [each.id for each in experiments])
     return experiments
 
 
-def timelines(folder, experiment, experiments):
-    """Its traces, in the order of the schedules, as everything else. A timeline belongs to the longest id that its name begins with."""
+def timelines(folder, experiment, ids):
+    """Its traces, in the order of the schedules, as everything else. A timeline belongs to the longest of the ids that its name begins with."""
     found = []
-    for path in sorted(Path(folder).glob("timeline-*.json")):
-        owners = [one for one in experiments if path.name.startswith(f"timeline-{one.id}-")]
-        if owners and max(owners, key=lambda one: len(one.id)) is experiment and path.stem not in {one.id for one in experiments}:
+    for path in Path(folder).glob("timeline-*.json"):
+        owners = [one for one in ids if path.name.startswith(f"timeline-{one}-")]
+        if owners and max(owners, key=len) == experiment.id and path.stem not in ids:
             found.append(path)
-    return sorted(found, key=lambda path: _place(experiment, path.stem.removeprefix(f"timeline-{experiment.id}-")))
+    return sorted(found, key=lambda path: (_place(experiment, path.stem.removeprefix(f"timeline-{experiment.id}-")), path))
 
 
 def _place(experiment, word):
