@@ -89,7 +89,7 @@ std::string shortfall_text(const Row& row, const std::string& start, const std::
   } catch (const Interrupted&) {  // the rows are shown without it
   }
   for (const Remedy& remedy : possible)
-    table.add({remedy.change, fixed(remedy.saved_gb, 1), percent(remedy.faster), remedy.fits ? "yes" : "no"});
+    table.add({remedy.change, fixed(remedy.saved_gb, 1), percent(remedy.faster), to_string(remedy.fits)});
   return wrapped(said) + "\n" + (possible.empty() ? "" : table.text());
 }
 

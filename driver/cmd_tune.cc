@@ -330,7 +330,9 @@ InputError nothing_fits(const TuneSpace& space, const TuneResult& result) {
          remedies(run_simulated(result.nearest->choice(), result.nearest->experiment, "").result,
                   result.nearest->choice(), result.nearest->experiment, space.file))
       helps += (helps.empty() ? "" : ", ") + remedy.change + " saves " + fixed(remedy.saved_gb, 1) + " GB" +
-               (remedy.fits ? " and fits" : "");
+               (remedy.fits == Fit::yes     ? " and fits"
+                : remedy.fits == Fit::maybe ? " and may fit"
+                                            : "");
   } catch (const InputError&) {  // the nearest itself is refused
     helps = "";
   }

@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <set>
 
 #include "baselines/registry.h"
 #include "choices.h"
@@ -402,10 +403,7 @@ Experiment read_experiment(JsonInput& input, const std::string& field, const Cha
   experiment.braid = choose(input, "braid", BraidPolicy::static_merge, kBraids);
   experiment.merge_backward = input.boolean_or("merge_backward", false);
   experiment.freed_at = choose(input, "freed_at", FreedAt::W, kFreedAt);
-  if (input.has("layers_per_chunk"))
-    read_layers(input, experiment);
-  else if (input.has("models"))  // a record that leaves it out has the paper's
-    experiment.split = LayerSplit::paper;
+  if (input.has("layers_per_chunk")) read_layers(input, experiment);
   if (input.has("schedule_costs"))
     experiment.schedule_costs = read_pass_costs(input.object("schedule_costs"));
 
@@ -438,6 +436,10 @@ std::vector<int> read_counts(JsonInput& input, const std::string& key, int most)
   if (!input.value(key).is_array()) return {input.integer(key, 1, most)};
   std::vector<int> counts = input.integers(key, 1, most);
   if (counts.empty()) throw input.error(key, "is empty", "write at least one number");
+  std::set<int> known;
+  for (const int count : counts)
+    if (!known.insert(count).second)
+      throw input.error(key, "has " + std::to_string(count) + " twice", "keep one of them");
   return counts;
 }
 

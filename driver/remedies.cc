@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "baselines/registry.h"
 #include "changes.h"
@@ -68,14 +69,15 @@ std::vector<Remedy> remedies(const Result& result, const ScheduleChoice& choice,
       const Result with = run();
       const double saved = *result.peak_total_gb() - *with.peak_total_gb();
       if (saved >= kLeastSaving)
-        found.push_back({change, saved, *with.tokens_per_s_per_gpu() / *result.tokens_per_s_per_gpu() - 1,
-                         with.fits != Fit::no});
+        found.push_back(
+            {change, saved, *with.tokens_per_s_per_gpu() / *result.tokens_per_s_per_gpu() - 1, *with.fits});
     } catch (const InputError&) {
       return;  // impossible here
     }
   };
   for (const Words& words : changes_of(experiment))
-    simulate(joined(words),
+    simulate(std::accumulate(words.begin() + 1, words.end(), words.front(),
+                             [](const auto& some, const auto& word) { return some + " " + word; }),
              [&] { return run_simulated(choice, changed(experiment, words, file), file).result; });
   for (const ScheduleChoice& other : smaller_schedules(choice, experiment))
     simulate("schedules=[\"" + other.name + "\"]",

@@ -13,7 +13,7 @@ namespace stp {
 struct Remedy {
   std::string change;       // as --set takes it: "zero=1"
   double saved_gb, faster;  // faster: of tokens per second and GPU, relative
-  bool fits;
+  Fit fits;
 };
 
 /// The changes that the suite accepts and that need less memory, those that cost the least throughput first.

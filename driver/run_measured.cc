@@ -41,8 +41,15 @@ class Data {
                        "name a longer text");
   }
 
+  // As next(count) leaves the state, in O(log count): 2^k draws are one affine map.
   void skip(int64_t count) {
-    for (int64_t i = 0; i < count; ++i) next(1);
+    const int64_t of_tokens = text_.empty() ? 2 * int64_t{run_.seq} : 1;
+    uint64_t left = static_cast<uint64_t>(count) * (of_tokens + int64_t{run_.vision_tokens} * kPatchElements);
+    for (uint64_t factor = kFactor, term = kTerm; left > 0; left >>= 1) {
+      if (left % 2 == 1) state_ = factor * state_ + term;
+      term *= factor + 1;
+      factor *= factor;
+    }
   }
 
   std::vector<TokenSample> next(int count) {
@@ -61,13 +68,15 @@ class Data {
 
  private:
   uint32_t draw() {
-    state_ = state_ * 6364136223846793005U + 1442695040888963407U;
+    state_ = state_ * kFactor + kTerm;
     return static_cast<uint32_t>(state_ >> 33);
   }
   int32_t token(size_t at) {
     return text_.empty() ? static_cast<int32_t>(draw() % static_cast<uint32_t>(run_.model.vocab))
                          : static_cast<unsigned char>(text_[at]);
   }
+
+  static constexpr uint64_t kFactor = 6364136223846793005U, kTerm = 1442695040888963407U;  // Knuth's MMIX
 
   const Experiment::Run& run_;
   uint64_t state_;

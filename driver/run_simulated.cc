@@ -256,15 +256,16 @@ std::vector<int> layers_for(const Experiment& experiment, const Schedule& schedu
     return experiment.split == LayerSplit::balanced && experiment.layers_per_chunk.empty()
                ? balanced_layers(schedule, experiment, nearby)
                : layers_by_rule(experiment, placement.stages());
-  const auto refuse = [&](const char* field, bool is_used) {
+  const auto refuse = [&](const char* field, bool is_used, const char* remedy = "leave it out") {
     if (is_used)
-      throw InputError("", field, "is not built for the two pipelines of " + schedule.name, "leave it out");
+      throw InputError("", field, "is not built for the two pipelines of " + schedule.name, remedy);
   };
+  constexpr const char* kOther = "use another model, or another schedule";
   refuse("layers_per_chunk: balanced", experiment.split == LayerSplit::balanced);
   refuse("microbatch_costs", !experiment.microbatch_costs.empty());
   refuse("layer_costs", !experiment.layer_costs.empty());
-  refuse("a vision encoder", has_encoder(experiment));
-  refuse("tied embeddings", model_of(experiment) != nullptr && model_of(experiment)->model.tied());
+  refuse("a vision encoder", has_encoder(experiment), kOther);
+  refuse("model.tied", model_of(experiment) != nullptr && model_of(experiment)->model.tied(), kOther);
   refuse("post_validation", experiment.strategy.post_validation);
   std::vector<int> layers = layers_by_rule(experiment, placement.depth());
   layers.reserve(2 * layers.size());

@@ -262,7 +262,7 @@ Scenario read(const json& content, const std::string& path, const Changes& chang
   scenario.invalid = invalid;
   scenario.timeline = input.boolean_or("timeline", false);
   input.ignore("comment");
-  input.ignore("order");
+  input.integer_or("order", 100, 0);  // of the suite (suite_scenarios())
   input.ignore("models");
   input.ignore("clusters");
   if (input.has("compare")) scenario.comparison = read_comparison(input.object("compare"));

@@ -47,6 +47,9 @@ class Arguments(CommandLine):
             self.assertRegex(listed, f"vocabulary: vocab-1 +{option} +is not built with the vocabulary on all ranks, as stp.vocab-1 has it")
         self.assertNotRegex(listed, r"(stp|v-half|1f1b-i|zb-v) +vocabulary: vocab-1")
         self.assertRegex(listed, r"dualpipe +post_validation +is not built for the two pipelines of dualpipe\n")
+        tied = self.write(read_json(ROOT / "models/tiny.json") | {"name": "tied", "tied": True}, "tied.json")
+        self.refused(["run", self.write(changed(RUN, model=str(tied), schedules=["dualpipe"]), "run.json"), "--backend", "cpu"],
+                     "model.tied", "not built for the two pipelines of dualpipe; use another model, or another schedule")
         self.assertNotRegex(listed, "1f1b-i +zero: 1|dualpipev|vocab-1 +(a model on hardware|sequence_parallel|offload |cp)")
         grid = {"model": "mllm-14.9b", "vision_tokens": 1024, "parallel": {"pp": 4, "tp": 2, "cp": 2}}
         self.refused(["simulate", self.write(changed(HARDWARE, **grid), "vision.json")], "is not built for models with a vision encoder")
@@ -433,9 +436,9 @@ class Changes(CommandLine):
         kept = self.record(HARDWARE, "--set", "cluster=gpu.json", "--set", "model.num_hidden_layers=14")
         (self.folder / "gpu.json").unlink()
         self.assertEqual(self.record(kept["scenario"])["results"], kept["results"])
-        # One that does not say how its layers are divided has the paper's split.
-        self.assertEqual(kept["scenario"]["configurations"][0].pop("layers_per_chunk"), "paper")
-        self.assertEqual(self.record(kept["scenario"])["results"], kept["results"])
+        # A model inside a scenario changes no default.
+        even = [changed(HARDWARE, layers_per_chunk=None, **models) for models in ({}, {"models": {}})]
+        self.assertEqual(*(self.results(one) for one in even))
 
     def test_bad_changes(self):
         path = self.write(HARDWARE)

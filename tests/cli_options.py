@@ -60,7 +60,7 @@ class Table(CommandLine):
     def remedies(self, scenario, *arguments):
         """What is said to make a row smaller: GB and throughput by change, in order."""
         screen = self.succeed("simulate", self.write(scenario), *arguments).stdout.split("what makes it smaller (--set)")[1]
-        rows = re.findall(r"^(\S.*?)  +([\d.]+)  +([+-][\d.]+) %  +(yes|no)", screen, re.MULTILINE)
+        rows = re.findall(r"^(\S.*?)  +([\d.]+)  +([+-][\d.]+) %  +(yes|maybe|no)", screen, re.MULTILINE)
         return {change: (float(saved), float(faster), fits) for change, saved, faster, fits in rows}
 
     def test_each_remedy_is_a_simulation_and_the_cheapest_comes_first(self):
@@ -68,14 +68,16 @@ class Table(CommandLine):
         (before,) = self.results(base)
         total = [max(sum(rank["memory_bytes"].values()) for rank in before["ranks"]) / 1e9]
         found = self.remedies(base, "--set", f"cluster.memory_gb={total[0] - 3}")
+        self.assertIn("maybe", {fits for *_, fits in found.values()})  # what a800 needs besides tensors is not known
+        found = self.remedies(base, "--set", f"cluster.memory_gb={total[0] - 3}", "cluster.fixed_memory_gb=0")
         # Of 8 key and value heads 16 ranks are not possible.
         self.assertEqual(set(found), {"sequence_parallel=true", "zero=1", "gradients=model", "recompute=full", "parallel.cp=2",
-                                      f"microbatch_size=1, microbatches={2 * base['microbatches']}", "parallel.pp=4",
+                                      f"microbatch_size=1 microbatches={2 * base['microbatches']}", "parallel.pp=4",
                                       'schedules=["stp-memory"]', 'schedules=["dualpipev"]'})
         self.assertEqual([faster for _, faster, _ in found.values()], sorted((one[1] for one in found.values()), reverse=True))
         doubled = 2 * base["microbatches"]
         for change, fields in (("sequence_parallel=true", {"sequence_parallel": True}), ("zero=1", {"zero": 1}),
-                               (f"microbatch_size=1, microbatches={doubled}", {"microbatch_size": 1, "microbatches": doubled}),
+                               (f"microbatch_size=1 microbatches={doubled}", {"microbatch_size": 1, "microbatches": doubled}),
                                ("recompute=full", {"recompute": "full"}), ('schedules=["dualpipev"]', {"schedules": ["dualpipev"]}),
                                ("parallel.pp=4", {"parallel": {"tp": 8, "pp": 4, "dp": 2}})):
             (after,) = self.results(changed(base, **fields))

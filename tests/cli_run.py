@@ -191,6 +191,13 @@ class Run(CommandLine):
         self.refused(["run", shared, "--backend", "cpu"], f"{shared}: post_validation: delays", "tied")
         self.refused([*again, "--set", 'schedules=["stp", "zb-v"]'], "--save", "2 rows")
         self.refused(["run", scenario, "--backend", "cpu", "--resume", "rest", "--set", "model=bytes"], "rest/step-3/model.safetensors", "embed_tokens")
+        state = self.folder / "rest/step-3/training.json"
+        known = read_json(state)
+        for changes, *words in (({"samples": 8.5}, "samples", "is not whole"), ({"updates": 2**31 - 1}, "updates", "is out of range")):
+            state.write_text(json.dumps(known | changes))
+            self.refused(["run", scenario, "--backend", "cpu", "--resume", "rest"], "rest/step-3/training.json", *words)
+        state.write_text(json.dumps(known | {"samples": 2**53}))
+        run("--resume", "rest", "--set", "run.steps=1")
         (self.folder / "rest/step-3/optimizer.safetensors").write_bytes(files[1][:-1])
         self.refused(["run", scenario, "--backend", "cpu", "--resume", "rest"], "rest/step-3/optimizer.safetensors", "data_offsets")
 
@@ -202,7 +209,14 @@ class Run(CommandLine):
     def test_a_text_is_data(self):
         text = self.write("all work and no play makes jack a dull boy. " * 20, "text.txt")
         scenario = RUN | {"model": "bytes", "layers_per_chunk": [2, 2, 1, 1], "parallel": {"pp": 2}, "run": {"steps": 1, "text": str(text)}}
-        self.succeed("run", self.write(scenario), "--backend", "cpu")
+        self.goes_on(scenario)
+
+    def goes_on(self, scenario):
+        """Two steps at once, or one after the other from a checkpoint, end with the same model."""
+        path = self.write(changed(scenario, schedules=["stp"], run=scenario["run"] | {"steps": 2}))
+        for flags in (["--save", "whole"], ["--set", "run.steps=1", "--save", "half"], ["--set", "run.steps=1", "--resume", "half", "--save", "half"]):
+            self.succeed("run", path, "--backend", "cpu", *flags)
+        self.assertEqual(*((self.folder / name / "step-2/model.safetensors").read_bytes() for name in ("whole", "half")))
 
     def test_too_little_memory_ends_with_one_and_names_rank_op_and_microbatch(self):
         done = self.run_cpu(RUN, "--memory-limit", "0.3", "--json", "new.json")

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -119,8 +120,10 @@ Checkpoint::Checkpoint(const std::string& folder, const ModelConfig& model) : of
     return;
   }
   JsonInput input = JsonInput::of_file(progress);
-  progress_.updates = input.integer("updates", 0);
-  progress_.samples = static_cast<int64_t>(input.number("samples", 0, 0x1p53));
+  progress_.updates = input.integer("updates", 0, 1 << 30);
+  const double samples = input.number("samples", 0, 0x1p53);
+  if (samples != std::floor(samples)) throw input.error("samples", "is not whole", "write a whole number");
+  progress_.samples = static_cast<int64_t>(samples);
   input.done();
   optimizer_ = read_tensors(last, "optimizer");
   std::vector<std::string> prefixes{"first_moment.", "second_moment."};

@@ -242,7 +242,8 @@ double microbatch_factor(const std::vector<double>& factors, const Program& prog
 
 std::optional<double> tp_communication_share(const CostTable& table) {
   const double compute = table.at(Unit::attn, UnitPass::F) + table.at(Unit::mlp, UnitPass::F);
-  const double communication = kAllReducesPerLayer * table.all_reduce;
+  const double communication =
+      kAllReducesPerLayer * (table.all_reduce + table.reduce_scatter + table.all_gather);
   if (compute + communication <= 0) return std::nullopt;
   return communication / (compute + communication);
 }

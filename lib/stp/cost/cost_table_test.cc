@@ -302,6 +302,9 @@ TEST(TpCommunicationShare, IsThatOfALayersTwoAllReducesInItsForward) {
   EXPECT_EQ(tp_communication_share(table), 0);
   table.all_reduce = 1;
   EXPECT_EQ(tp_communication_share(table), 0.2);
+  table.all_reduce = 0;  // with sequence parallelism
+  table.reduce_scatter = table.all_gather = 0.5;
+  EXPECT_EQ(tp_communication_share(table), 0.2);
 }
 
 // ---- the costs of passes ----
