@@ -126,10 +126,7 @@ class Drawings:
     def results(self):
         """Each drawing with its task, in the order in which they were added."""
         found = (one.result() for one in self.begun) if self.pool else (one.draw() for one in self.tasks)
-        try:
-            yield from zip(progress("drawing plots", found, len(self.tasks)), self.tasks)
-        except concurrent.futures.BrokenExecutor:
-            raise ReportError("a process that draws was killed, perhaps for want of memory") from None
+        return zip(progress("drawing plots", found, len(self.tasks)), self.tasks)
 
 
 def read(folder, ids, lines, drawings):
@@ -199,7 +196,7 @@ def main(arguments=None):
     try:
         if not report(Path(options.folder), map(json.loads, sys.stdin.buffer) if options.follow else None):
             return 1
-    except ReportError as error:
+    except (ReportError, concurrent.futures.BrokenExecutor) as error:  # the latter: a process that draws was killed
         print(f"report.py: {error}", file=sys.stderr)
         return 1
     return 0

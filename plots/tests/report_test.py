@@ -1,7 +1,9 @@
 """The report on synthetic result folders, also malformed ones: its data and its page."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,6 +17,10 @@ from stp_plots.draw import closed_forms, headline, overlap, sensitivity, splits,
 from stp_plots.judge import claims, memory
 from stp_plots.page import html, pages, tables
 from stp_plots.read import records
+
+
+def kill_this_process(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class ReportTest(FolderTest):
@@ -357,6 +363,13 @@ class ReportTest(FolderTest):
         said = "".join(json.dumps(line) + "\n" for line in [[line["id"] for line in lines], *lines])
         run = subprocess.run([sys.executable, report.__file__, "--follow", str(self.folder)], input=said, capture_output=True, text=True, check=False)
         return run.returncode, run.stdout + run.stderr, {path.name: path.read_bytes() for path in self.folder.iterdir()}
+
+    def test_a_drawing_process_that_is_killed_is_an_error(self):
+        self.write(a=record([unit_row()]))
+        with mock.patch("os.cpu_count", return_value=2), mock.patch.object(report, "makers", return_value=[kill_this_process] * 6):
+            status, said = self.main()
+        self.assertEqual((status, said.count("\n")), (1, 1))
+        self.assertIn("process", said)
 
     def test_the_same_folder_gives_the_same_files(self):
         """Also where several processes draw, and where it is drawn while it is written."""
