@@ -47,10 +47,9 @@ if(STP_TOGETHER)
 endif()
 
 # stp_add_library(NAME [COLD] [TOGETHER] SOURCES … [COLD_SOURCES …] [HEADERS …] [LINK …]): the library stp::NAME of the current
-# folder, installed with its headers if there are any. COLD: its run time does not matter. COLD_SOURCES: sources of another
-# module whose run time does not matter. TOGETHER: see STP_TOGETHER. LINK: libraries that its headers use; the caller links
-# those that only its sources use to the target STP_COMPILED_IN, which this sets, and which COLD_SOURCES may do without.
-# Headers are included by their paths below the folder lib, or BASE.
+# folder, installed with its headers if there are any. COLD: its run time does not matter. COLD_SOURCES: the same for
+# these sources alone. TOGETHER: see STP_TOGETHER. LINK: libraries that its headers use; the caller links those that only its
+# SOURCES use to the target STP_COMPILED_IN, which this sets. Headers are included by their paths below the folder lib, or BASE.
 function(stp_add_library name)
   cmake_parse_arguments(PARSE_ARGV 1 ARG "COLD;TOGETHER" "BASE;DESTINATION" "SOURCES;COLD_SOURCES;HEADERS;LINK")
   if(NOT ARG_BASE)

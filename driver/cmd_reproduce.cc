@@ -111,12 +111,12 @@ void reproduce_command(const ReproduceOptions& options, const Arguments& argv) {
   }
   json experiments = json::array();
   FinishedRows kept(options.out);
-  std::optional<FedPython> drawing;  // draws each experiment as soon as it is there
-  std::exception_ptr unplotted;      // the records stay
+  std::optional<PythonProcess> drawing;  // draws each experiment as soon as it is there
+  std::exception_ptr unplotted;          // the records stay
   try {
     if (!options.no_plots) {
       drawing.emplace("plots/report.py", Arguments{"--follow", folder.path().string()}, "pass --no-plots");
-      drawing->feed(json_text(names));
+      drawing->send_line(json_text(names));
     }
   } catch (const InputError&) {
     unplotted = std::current_exception();
@@ -128,7 +128,7 @@ void reproduce_command(const ReproduceOptions& options, const Arguments& argv) {
   try {
     for (const AnyScenario& scenario : scenarios) {
       experiments.push_back(reproduce_timed(scenario, folder.path(), argv, kept));
-      if (drawing) drawing->feed(json_text(experiments.back()));
+      if (drawing) drawing->send_line(json_text(experiments.back()));
     }
     check_interrupted();
   } catch (const Interrupted&) {

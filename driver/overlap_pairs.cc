@@ -110,7 +110,7 @@ PairsScenario read_pairs_scenario(const std::string& word, const Changes& change
   scenario.title = changes.title(input.string_or("title", scenario.name), scenario.name);
   scenario.calibrated = input.string_or("calibrated", "");
   input.ignore("comment");
-  input.integer_or("order", 100, 0);
+  read_scenario_order(input);
   input.ignore("clusters");                                          // in the scenario of a record
   scenario.profile.gpus_per_node = std::numeric_limits<int>::max();  // no cluster limits it
   if (input.has("cluster")) {

@@ -436,10 +436,8 @@ std::vector<int> read_counts(JsonInput& input, const std::string& key, int most)
   if (!input.value(key).is_array()) return {input.integer(key, 1, most)};
   std::vector<int> counts = input.integers(key, 1, most);
   if (counts.empty()) throw input.error(key, "is empty", "write at least one number");
-  std::set<int> known;
-  for (const int count : counts)
-    if (!known.insert(count).second)
-      throw input.error(key, "has " + std::to_string(count) + " twice", "keep one of them");
+  if (std::set(counts.begin(), counts.end()).size() < counts.size())
+    throw input.error(key, "lists a number again", "list every number once");
   return counts;
 }
 

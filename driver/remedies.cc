@@ -1,8 +1,8 @@
 #include "remedies.h"
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "baselines/registry.h"
 #include "changes.h"
@@ -76,8 +76,7 @@ std::vector<Remedy> remedies(const Result& result, const ScheduleChoice& choice,
     }
   };
   for (const Words& words : changes_of(experiment))
-    simulate(std::accumulate(words.begin() + 1, words.end(), words.front(),
-                             [](const auto& some, const auto& word) { return some + " " + word; }),
+    simulate(joined(words, std::identity(), " "),
              [&] { return run_simulated(choice, changed(experiment, words, file), file).result; });
   for (const ScheduleChoice& other : smaller_schedules(choice, experiment))
     simulate("schedules=[\"" + other.name + "\"]",

@@ -102,8 +102,8 @@ int run_python(const std::string& script, const std::vector<std::string>& argume
   return wait_for(child, child);
 }
 
-FedPython::FedPython(const std::string& script, const std::vector<std::string>& arguments,
-                     const std::string& without) {
+PythonProcess::PythonProcess(const std::string& script, const std::vector<std::string>& arguments,
+                             const std::string& without) {
   int ends[2];  // a socket, because a write to it need not raise SIGPIPE
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     throw std::system_error(errno, std::generic_category(), "socketpair");
@@ -112,13 +112,13 @@ FedPython::FedPython(const std::string& script, const std::vector<std::string>& 
   process_ = start_python(script, arguments, without, ends[1]);
 }
 
-FedPython::~FedPython() {
+PythonProcess::~PythonProcess() {
   if (process_ == 0) return;
   kill(-process_, SIGKILL);
   waitpid(process_, nullptr, 0);
 }
 
-void FedPython::feed(const std::string& line) const {
+void PythonProcess::send_line(const std::string& line) const {
   const std::string text = line + "\n";
   for (size_t sent = 0; sent < text.size();) {
     const ssize_t count = send(input_.get(), text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
@@ -128,7 +128,7 @@ void FedPython::feed(const std::string& line) const {
   }
 }
 
-int FedPython::wait() {
+int PythonProcess::wait() {
   input_ = FileDescriptor();
   const pid_t child = std::exchange(process_, 0);
   return wait_for(child, -child);

@@ -24,14 +24,15 @@ int run_python(const std::string& script, const std::vector<std::string>& argume
 
 /// Runs a script, as run_python() does, while this program goes on. The script reads lines from its standard
 /// input. A terminal's Ctrl-C reaches this program alone, which then ends the script and what that started.
-class FedPython {
+class PythonProcess {
  public:
-  FedPython(const std::string& script, const std::vector<std::string>& arguments, const std::string& without);
-  ~FedPython();  // ends it unless wait() was called
-  FedPython(const FedPython&) = delete;
-  FedPython& operator=(const FedPython&) = delete;
+  PythonProcess(const std::string& script, const std::vector<std::string>& arguments,
+                const std::string& without);
+  ~PythonProcess();  // ends it unless wait() was called
+  PythonProcess(const PythonProcess&) = delete;
+  PythonProcess& operator=(const PythonProcess&) = delete;
 
-  void feed(const std::string& line) const;  // does nothing if it has ended
+  void send_line(const std::string& line) const;  // does nothing if the script has ended
   /// After the last line: its exit status, as run_python() returns it.
   int wait();
 

@@ -139,6 +139,8 @@ NamedData read_named_data(JsonInput& input, const char* key, const char* folder,
   return {name, path, std::make_shared<const json>(std::move(content)), std::move(import)};
 }
 
+int read_scenario_order(JsonInput& input) { return input.integer_or("order", 100, 0); }
+
 std::string read_scenario_name(JsonInput& input) {
   std::string name = input.string("name");
   const auto unfit = [](char c) { return c == '/' || std::iscntrl(static_cast<unsigned char>(c)) != 0; };
@@ -262,7 +264,7 @@ Scenario read(const json& content, const std::string& path, const Changes& chang
   scenario.invalid = invalid;
   scenario.timeline = input.boolean_or("timeline", false);
   input.ignore("comment");
-  input.integer_or("order", 100, 0);  // of the suite (suite_scenarios())
+  read_scenario_order(input);
   input.ignore("models");
   input.ignore("clusters");
   if (input.has("compare")) scenario.comparison = read_comparison(input.object("compare"));
@@ -336,12 +338,12 @@ Scenario read_scenario(const std::string& word, const Changes& changes, Invalid 
 }
 
 std::vector<std::string> suite_scenarios() {
-  // The paper's main tables come first: `order` in the file, 100 where left out.
+  // The paper's main tables come first.
   std::vector<std::pair<int, std::string>> found;
   for (const std::string& name : data_names("scenarios")) {
     JsonInput input = JsonInput::of_file(data_path("scenarios/" + name + ".json"));
     if (input.has("run")) continue;  // for `stp run`
-    found.emplace_back(input.integer_or("order", 100, 0), name);
+    found.emplace_back(read_scenario_order(input), name);
   }
   std::sort(found.begin(), found.end());
   std::vector<std::string> names;

@@ -144,6 +144,8 @@ std::string scenario_path(const std::string& word);
 NamedData read_named_data(JsonInput& input, const char* key, const char* folder, const Changes& changes = {});
 /// Reads the scenario's field `name`, which names results.
 std::string read_scenario_name(JsonInput& input);
+/// Reads its field `order`, its place in the suite.
+int read_scenario_order(JsonInput& input);
 
 /// Reads a scenario. Throws InputError that names file, field and remedy for any error. `word` is a path, or
 /// the name of a scenario in the suite.

@@ -58,7 +58,7 @@ class Fields(CommandLine):
             ({"microbatches": 0}, "microbatches", "0 is out of range", "whole number from 1"),
             ({"microbatches": [4, 0]}, "microbatches[1]", "0 is out of range"),
             ({"microbatches": []}, "microbatches", "is empty"),
-            ({"microbatches": [4, 8, 4]}, "microbatches", "has 4 twice; keep one"),
+            ({"microbatches": [4, 8, 4]}, "microbatches", "lists a number again; list every number once"),
             ({"order": "4"}, "order", "must be a whole number, not a string"),
             ({"microbatches": 10**30}, "microbatches"),
             ({"schedules": "stp"}, "schedules", "must be an array, not a string"),

@@ -1,4 +1,4 @@
-"""Runs the tests of a file NAME_test.py beside this one: report, figures, judge, timelines, statistics, compare, compare_plots or overlapped.
+"""Runs the tests of a file NAME_test.py beside this one: report, figures, judge, timelines, statistics, compare, compare_plots, overlapped or processes.
 
 python3 plots/tests/run.py NAME [unittest arguments]
 """

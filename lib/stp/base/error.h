@@ -7,12 +7,12 @@
 
 namespace stp {
 
-/// Joins the elements of `range`, each as text from `word_of`, with commas.
+/// Joins the elements of `range`, each as text from `word_of`.
 template <typename Range, typename WordOf = std::identity>
-std::string joined(const Range& range, WordOf word_of = {}) {
+std::string joined(const Range& range, WordOf word_of = {}, const char* separator = ", ") {
   std::string text;
   for (const auto& each : range) {
-    if (!text.empty()) text += ", ";
+    if (!text.empty()) text += separator;
     text += std::invoke(word_of, each);
   }
   return text;
