@@ -68,6 +68,7 @@ Recompute read_recompute(JsonInput& input) {
 void read_tp_overlap(JsonInput& input, Experiment& experiment, const ModelConfig& model) {
   Strategy& strategy = experiment.strategy;
   strategy.tp_overlap = choose(input, "tp_overlap", TpOverlap::none, kTpOverlaps);
+  if (strategy.tp == 1 && strategy.tp_overlap != TpOverlap::domino) strategy.tp_overlap = TpOverlap::none;
   if (strategy.tp_overlap == TpOverlap::none) return;
   if (experiment.microbatch_size % strategy.parts_of_microbatch() != 0)
     throw input.error("microbatch_size",
@@ -111,7 +112,8 @@ void read_strategy(JsonInput& input, Experiment& experiment) {
 
 void read_strategy_of_units(JsonInput& input, Experiment& experiment, const ModelConfig& model, int seq) {
   Strategy& strategy = experiment.strategy;
-  strategy.sequence_parallel = input.boolean_or("sequence_parallel", false);
+  // One rank has no rows to divide. Like Megatron-LM, it then has no collectives that would only order ops.
+  strategy.sequence_parallel = input.boolean_or("sequence_parallel", false) && strategy.tp > 1;
   strategy.recompute = read_recompute(input);
   const std::string tokens = "cannot divide " + std::to_string(seq) + " tokens ";
   if (strategy.cp > 1 && seq % (2 * strategy.cp) != 0)

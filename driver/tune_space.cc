@@ -409,7 +409,7 @@ void TuneSpace::read_split(const Strategy& strategy, const std::vector<int>& siz
                              : scattered && !on && (plain || has(sequence_, "on")))
           continue;
         if (overlap == "domino" && size % 2 != 0 && (plain || has_even)) continue;
-        read_plan(strategy, size, on && strategy.tp > 1, strategy.tp > 1 ? overlap : "none");
+        read_plan(strategy, size, on, strategy.tp > 1 ? overlap : "none");
       }
 }
 

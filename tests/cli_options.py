@@ -305,6 +305,10 @@ class Configurations(CommandLine):
         self.assertNotEqual(*splits)
         self.assertLess(row["memory_margin_gb"], 40)  # the second does not fit into 80 GB
 
+    def test_one_rank_has_no_sequence_parallelism(self):
+        plain = changed(HARDWARE, schedules=["stp"], braid="timed", parallel={"tp": 1, "pp": 4})
+        self.assertEqual(self.results(changed(plain, sequence_parallel=True, tp_overlap="megatron")), self.results(plain))
+
     def test_vision_encoders(self):
         base = changed(HARDWARE, schedules=["1f1b-i", "stp"], model="mllm-14.9b", seq=5120, vision_tokens=3136, microbatches=12)
         rows, [configuration] = self.simulated(base)
