@@ -179,6 +179,18 @@ class RecordComparison(Case):
         self.assertNotIn("cluster", result["rows"][0]["configuration"])
         self.assertEqual(result["predictions"], [])
 
+    def test_values_of_a_cluster_or_model_of_one_name_may_differ(self):
+        def of(name, **values):
+            one = record(row("stp", 4))
+            one["scenario"] |= {"clusters": {name: values}, "models": {"m.1": {"layers": 4, "source": name}}}
+            return one
+
+        here = of("a", link={"value": 1, "source": "a data sheet"}, recipe={"streams": 2}, fitted_to="a table")
+        there = of("a", link={"value": 2, "source": "measured"}, recipe={"streams": 2}, nodes=3)
+        self.assertEqual(records(here, there)["differs"], [{"field": "clusters.a.link", "values": [1, 2]}, {"field": "clusters.a.nodes", "values": [None, 3]}])
+        self.assertEqual(records(here, of("b", link=3))["differs"], [])  # another cluster
+        self.refused(lambda: results.read({**here, "scenario": {"name": "s", "clusters": 3}}, "r.json"), "r.json: scenario.clusters: must be an object")
+
     def test_fields_that_distinguish_rows_of_one_file_are_part_of_the_key(self):
         result = records(record(row("stp", 4), row("stp", 3, contention=False)), record(row("stp", 6, contention=False), row("stp", 5)))
         self.assertEqual([one["cells"][1]["step_time_s"] for one in result["rows"]], [5, 6])

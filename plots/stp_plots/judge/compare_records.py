@@ -70,6 +70,10 @@ def differences(files, key):
         if field not in key and field != "layers_per_chunk":  # layers by chunk follow from the schedule's placement
             seen = [list({plain(row.get(field)): row.get(field) for row in file.rows}.values()) for file in files]
             values[field] = [some[0] if len(some) == 1 else some for some in seen]
+    for name in files[0].inputs:
+        inputs = [file.inputs.get(name) for file in files]
+        if all(inputs):
+            values |= {place: [given.get(place) for given in inputs] for place in sorted(set().union(*inputs))}
     values["host"] = [file.system.get("host_processor_model_name") for file in files]
     values["revision"] = [file.provenance.get("git_revision") for file in files]
     values["build"] = [file.provenance.get("build_type") for file in files]

@@ -16,6 +16,7 @@ LARGEST = 1e30
 class RecordFile:
     path: str
     scenario: str  # its name
+    inputs: dict  # by cluster or model of the scenario: its values by place
     evidence: str
     system: dict
     provenance: dict
@@ -48,6 +49,16 @@ def read_row(row, path, place):
     return {**row, "repeats": repeats, "bubbles": bubbles}
 
 
+def values_in(content, place):
+    """The values of nested objects by place; where a value comes from is none."""
+    if isinstance(content, dict) and "value" in content:
+        content = content["value"]
+    if not isinstance(content, dict):
+        return {place: content}
+    return {inner: value for key in content.keys() - {"source", "comment", "fitted_to"}
+            for inner, value in values_in(content[key], f"{place}.{key}").items()}
+
+
 def read(content, path):
     """InputError that names file, field and remedy."""
     fields = Fields(content, path)
@@ -55,7 +66,10 @@ def read(content, path):
     if version.split(".")[0] != MAJOR:
         raise fields.error("schema_version", f'"{version}" is of another major version',
                            f"make the record again with a program that writes {MAJOR}.x")
-    name = Fields(fields.object("scenario"), path, "scenario").string("name")
+    scenario = Fields(fields.object("scenario"), path, "scenario")
+    name = scenario.string("name")
+    inputs = {f"{kind}.{key}": values_in(content, f"{kind}.{key}")
+              for kind in ("clusters", "models") for key, content in scenario.object(kind, {}).items()}
     evidence = fields.string("evidence")
     if evidence not in EVIDENCE:
         raise fields.error("evidence", f'"{evidence}" is unknown', "write one of " + ", ".join(EVIDENCE))
@@ -66,4 +80,4 @@ def read(content, path):
     rows = [read_row(row, path, f"{key}[{i}]") for i, row in enumerate(fields.array(key))]
     if not rows:
         raise fields.error(key, "is empty", "there is nothing to compare")
-    return RecordFile(path, name, evidence, fields.object("system", {}), fields.object("provenance", {}), rows)
+    return RecordFile(path, name, inputs, evidence, fields.object("system", {}), fields.object("provenance", {}), rows)
