@@ -134,12 +134,14 @@ InputError Changes::blamed(const InputError& error, const std::vector<std::strin
   const bool of_scenario = std::ranges::any_of(scenarios, [&](const std::string& word) {
     return error.file() == word || error.file() == data_path("scenarios/" + word + ".json");
   });
+  const bool unknown = dynamic_cast<const UnknownField*>(&error) != nullptr;
   for (const Change& change : changes_) {
     if (!scenarios.empty() && of_scenario == of_file(change.path)) continue;
     const std::string& key = change.key;
     const std::string part = of_file(change.path) ? change.path[0] + "." : "";  // the file's fields lack it
     if (((part + field) + ".").starts_with(key + ".") || (part + field).starts_with(key + "["))
       return error.moved("--set", part + field);
+    if (unknown && key.starts_with(part + field + ".")) return error.moved("--set", key);  // set() made it
   }
   return error;
 }

@@ -444,7 +444,8 @@ class Changes(CommandLine):
         path = self.write(HARDWARE)
         for word, *words in (("seq", '"seq" is not KEY=VALUE'), ("=3", "not KEY=VALUE"), ("a..b=3", "not KEY=VALUE"), ("seq=", "not KEY=VALUE"),
                              ("seq=many", "--set: seq: ", "whole number"), ("sequence=3", "--set: sequence: ", "seq"), ("parallel.pp=0", "--set: parallel.pp: "),
-                             ("seq.x=3", "--set", "seq has no fields"), ("cluster.peak_tflop=3", "--set: cluster.peak_tflop: "),
+                             ("seq.x=3", "--set", "seq has no fields"),
+                             ("a.b=1", "--set: a.b: is not a known field"), ("cluster.recipe.x=1", "--set: cluster.recipe.x: "), ("cluster.peak_tflop=3", "--set: cluster.peak_tflop: "),
                              ("cluster.peak_tflops=-3", "--set: cluster.peak_tflops.value: ", "out of range"),
                              ("title=new", str(path), ": seq: ")):
             self.write(changed(HARDWARE, **({"seq": "many"} if word == "title=new" else {})))

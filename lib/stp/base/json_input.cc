@@ -29,7 +29,7 @@ std::string type_of(const json& value) {
   if (value.is_number_float()) {
     const double number = value.get<double>();
     return number != std::floor(number) ? "a number with a fraction"
-                                        : "a number with an exponent or too many digits";
+                                        : "a number with a point, an exponent or too many digits";
   }
   if (value.is_number()) return "a number";
   const std::string name = value.type_name();
