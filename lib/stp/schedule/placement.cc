@@ -84,7 +84,12 @@ Placement Placement::named(const std::string& name, int ranks, int chunks) {
       throw InputError("", "chunks",
                        "placement " + name + " has two chunks a rank, not " + std::to_string(chunks),
                        "set it to 2, or use wave");
-    return name == "v" ? v(ranks) : bidirectional(ranks);
+    if (name == "v") return v(ranks);
+    if (ranks % 2 != 0)
+      throw InputError(
+          "", "pp", "placement bidirectional mirrors an even number of ranks, not " + std::to_string(ranks),
+          "use another number, or v");
+    return bidirectional(ranks);
   }
   throw InputError(
       "", "placement", "\"" + name + "\" is not a placement",

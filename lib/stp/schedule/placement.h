@@ -19,13 +19,13 @@ class Placement {
   static Placement wave(int ranks, int chunks);
   /// DualPipe's two pipelines, each a model of p virtual stages, against each other: chunk 0 of rank r is
   /// stage r, chunk 1 stage 2p − 1 − r, the (p − 1 − r)-th of the second model. Each has half of the
-  /// microbatches.
+  /// microbatches. p is even, so that no rank is its own mirror image.
   static Placement bidirectional(int ranks);
   /// Any table, with one row per rank: its chunks' virtual stages. A table that equals a placement above gets
   /// its name (loop if several match, as with one rank); other tables are "table". Throws InputError unless
   /// the rows are equally long and hold every virtual stage once.
   static Placement table(const std::vector<std::vector<int>>& rows);
-  /// Returns the placement `name`. Throws InputError if there is none or `chunks` does not fit it.
+  /// Returns the placement `name`. Throws InputError if there is none or `ranks` or `chunks` does not fit it.
   static Placement named(const std::string& name, int ranks, int chunks);
 
   /// "loop", "v", "wave", "bidirectional" or "table".

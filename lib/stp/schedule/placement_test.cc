@@ -94,6 +94,8 @@ TEST(Placement, IsFoundByNameOrRefused) {
   EXPECT_EQ(Placement::named("loop", 4, 3).stage(1, 2), 9);
   EXPECT_EQ(Placement::named("v", 4, 2).stage(1, 1), 6);
   EXPECT_THAT(refusal([] { Placement::named("v", 4, 3); }), HasSubstr("chunks"));
+  EXPECT_EQ(Placement::named("bidirectional", 4, 2), Placement::bidirectional(4));
+  EXPECT_THAT(refusal([] { Placement::named("bidirectional", 3, 2); }), HasSubstr("pp: placement"));
   EXPECT_THAT(refusal([] { Placement::named("w", 4, 2); }), HasSubstr("\"w\" is not a placement"));
 }
 

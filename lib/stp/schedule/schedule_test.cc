@@ -133,6 +133,7 @@ TEST(ScheduleText, RefusesEverythingElse) {
   refuses("# placement ring\nF0.0\n", "placement: \"ring\" is not a placement");
   refuses("# placement v \nF0.0\n", "placement: \"v \" is not a placement");
   refuses("# placement v\nF0.0\n", "chunks: placement v has two chunks");
+  refuses("# placement bidirectional\nF0.0 F1.0\n", "pp: placement bidirectional mirrors an even number");
   refuses("# placement [[0]\nF0.0\n", "is not valid JSON");
   refuses("# placement [[0],[1]]\nF0.0\n", "placement: has 2 rows for 1 ranks");
   refuses("# schedule x\nF0.0\n", "line 1: is not a heading");
