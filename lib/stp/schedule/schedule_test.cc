@@ -259,6 +259,10 @@ TEST(Validate, RefusesIncompleteAndMixedPassesOfTheVocabulary) {
   EXPECT_THAT(refused(good, "E0.0 F0.0&S0.0 B0.0 U0.0 G0.0"), HasSubstr("not braided"));
   EXPECT_THAT(refused(good, "E0.0 F0.0 B0.0 S0.0 U0.0 G0.0"), HasSubstr("deadlock"));
   EXPECT_THAT(refused("F0.0 E0.0 S0.0 U0.0 B0.0 G0.0", last), HasSubstr("deadlock"));
+  EXPECT_THAT(refusal([] {
+                validate(schedule_from_text("# placement bidirectional\nE0.0 F0.0 F1.0\nF0.0", "x.txt"));
+              }),
+              HasSubstr("rank 0, block 0, E0.0: is of the vocabulary, which two pipelines"));
   EXPECT_THAT(refused("E0.0 F0.0 S0.0 U0.0 G0.0 B0.0", last), HasSubstr("deadlock"));
 }
 

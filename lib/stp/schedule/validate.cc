@@ -86,6 +86,9 @@ void check_complete(const Schedule& schedule, const PlaceOfAction& place) {
                  "add it before " + place(rank, position, action));
         };
         if (is_of_vocabulary(action.pass)) {
+          if (schedule.placement.pipelines() > 1)
+            refuse_here("is of the vocabulary, which two pipelines do not share",
+                        "remove the vocabulary's passes, or use another placement");
           if (vocabulary == Vocabulary::whole)
             refuse_here("is of the vocabulary, and rank 0 has no such pass");
           if (action.chunk != 0)
