@@ -27,7 +27,6 @@ namespace {
 constexpr double kNear = 1e-3;         // of the bound: no search for less
 constexpr double kOpsOfMoves = 2.5e9;  // of all moves together: one to two minutes
 constexpr int64_t kMostMoves = 2'000'000;
-constexpr int64_t kMovesPerLook = 256;  // between looks at the clock
 
 // An order to start from.
 struct Start {
@@ -173,7 +172,6 @@ SearchResult search_from(const std::vector<Start>& starts, const Limit& limit, c
   int shown = 0;
   int64_t moves = 0;
   const auto go_on = [&](int64_t of_this, double) {
-    if (of_this % kMovesPerLook != 0) return true;
     for (; shown < 100 * (moves + of_this) / most; ++shown) progress.step();
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     return !interrupted() && (options.time_limit_s <= 0 || took.count() < options.time_limit_s);

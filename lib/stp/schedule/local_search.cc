@@ -186,13 +186,14 @@ SearchResult local_search(const Schedule& start, double start_s, const SearchReq
   SearchResult best{End::nothing_found, start, start_s, 0};
   Feasible feasible(start, request.activation_limit, request.freed_at_I);
   Moves moves(request.seed);
-  const int64_t round = std::max(request.moves / kSearchRounds, kFewestMoves);
-  for (int i = 0; i < kSearchRounds && best.step_s > request.enough_s; ++i) {
+  const int64_t round = std::max(request.moves / kSearchRounds, std::min(request.moves, kFewestMoves));
+  const auto moves_left = [&] { return best.moves < request.moves; };
+  for (int i = 0; i < kSearchRounds && moves_left() && best.step_s > request.enough_s; ++i) {
     Schedule now = best.schedule;
     double now_s = best.step_s;
     const double before = best.step_s;
     int refused = 0;
-    for (int64_t move = 0; move < round;) {
+    for (int64_t move = 0; move < round && moves_left();) {
       if (++refused > kMostRefused) break;
       std::vector<Block>& blocks = now.ranks[moves.below(now.ranks.size())];
       const std::vector<Block> kept = blocks;

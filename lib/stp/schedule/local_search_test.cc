@@ -32,8 +32,10 @@ TEST(LocalSearch, KeepsOrdersValidAndWithinTheLimit) {
         random() % 2 ? Placement::v(p) : Placement::loop(p, 1 + static_cast<int>(random() % 2));
     const Schedule start = random_schedule(random, placement, m);
     const PassCosts costs{cost(random), cost(random), cost(random), cost(random) / 4};
-    SearchRequest request{
-        .seed = random(), .moves = 1200, .freed_at_I = random() % 4 == 0, .step_seconds = timer(costs)};
+    SearchRequest request{.seed = random(),
+                          .moves = draw % 2 == 0 ? 1200 : static_cast<int64_t>(random() % 1000),
+                          .freed_at_I = random() % 4 == 0,
+                          .step_seconds = timer(costs)};
     request.activation_limit =
         std::ranges::max(peak_activations(start, request.freed_at_I)) + static_cast<int>(random() % 2);
     const double start_s = request.step_seconds(start);
