@@ -8,25 +8,9 @@
 namespace stp::csv {
 namespace {
 
-constexpr std::array<std::string_view, 19> kActionTypes = {"F",
-                                                           "I",
-                                                           "W",
-                                                           "B",
-                                                           "S",
-                                                           "T",
-                                                           "U",
-                                                           "E",
-                                                           "G",
-                                                           "SEND_F",
-                                                           "RECV_F",
-                                                           "SEND_B",
-                                                           "RECV_B",
-                                                           "WAIT_SEND_F",
-                                                           "WAIT_SEND_B",
-                                                           "UNSHARD",
-                                                           "RESHARD",
-                                                           "REDUCE_GRAD",
-                                                           "WAIT_REDUCE_GRAD"};
+#define STP_CSV_WORD(name) #name
+constexpr std::string_view kActionTypes[] = {STP_CSV_TYPES(STP_CSV_WORD)};
+#undef STP_CSV_WORD
 constexpr std::string_view kOverlap = "OVERLAP_F_B";
 constexpr int kMaxStages = kMaxRanks * kMaxChunks;
 
@@ -116,9 +100,9 @@ class CellReader {
            "torch up to 2.5 wrote B for the input gradient and BW for the full backward: if the file is that "
            "old, "
            "turn B into I and then BW into B, else write the microbatch after the letter");
-    const auto* const found = std::find(kActionTypes.begin(), kActionTypes.end(), word);
-    if (found == kActionTypes.end()) fail("is not an action", kHowTo);
-    leaf.type = static_cast<Type>(found - kActionTypes.begin());
+    const auto* const found = std::ranges::find(kActionTypes, word);
+    if (found == std::end(kActionTypes)) fail("is not an action", kHowTo);
+    leaf.type = static_cast<Type>(found - kActionTypes);
     if (has_microbatch(leaf.type)) {
       if (rest.empty()) fail("has no microbatch", kHowTo);
       leaf.microbatch = number(rest, "microbatch", kMaxMicrobatches);

@@ -11,27 +11,17 @@
 
 namespace stp::csv {
 
-enum class Type : uint8_t {
-  F,
-  I,
-  W,
-  B,
-  S,
-  T,
-  U,
-  E,
-  G,
-  SEND_F,
-  RECV_F,
-  SEND_B,
-  RECV_B,
-  WAIT_SEND_F,
-  WAIT_SEND_B,
-  UNSHARD,
-  RESHARD,
-  REDUCE_GRAD,
-  WAIT_REDUCE_GRAD
-};
+/// Applies `use` to the name of each type, with commas between.
+// clang-format off
+#define STP_CSV_TYPES(use) \
+  use(F), use(I), use(W), use(B), use(S), use(T), use(U), use(E), use(G), use(SEND_F), use(RECV_F), \
+  use(SEND_B), use(RECV_B), use(WAIT_SEND_F), use(WAIT_SEND_B), use(UNSHARD), use(RESHARD), \
+  use(REDUCE_GRAD), use(WAIT_REDUCE_GRAD)
+// clang-format on
+
+#define STP_CSV_TYPE(name) name
+enum class Type : uint8_t { STP_CSV_TYPES(STP_CSV_TYPE) };
+#undef STP_CSV_TYPE
 
 constexpr bool is_compute(Type type) { return type <= Type::G; }
 constexpr bool is_of_vocabulary(Type type) { return is_compute(type) && type >= Type::S; }
