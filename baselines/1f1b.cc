@@ -10,10 +10,9 @@ extern const Generator schedule_1f1b = {
     .chunks = 1,
     .make =
         [](const GeneratorRequest& request) {
-          return by_rank("1f1b", Placement::loop(request.pp, 1), request.microbatches,
-                         [p = request.pp, m = request.microbatches](int r) {
-                           return one_forward_one_backward(m, std::min(p - 1 - r, m));
-                         });
+          return by_rank(request, Placement::loop(request.pp, 1), [](int p, int m, int r) {
+            return one_forward_one_backward(m, std::min(p - 1 - r, m));
+          });
         },
     .built_into = {"megatron", "pytorch"}};
 

@@ -68,7 +68,7 @@ inline Schedule make_interleaved(const char* name, const GeneratorRequest& reque
     Action action = forward(k);
     return Action{Pass::B, static_cast<int16_t>(v - 1 - action.chunk), action.microbatch};
   };
-  return by_rank(name, Placement::loop(p, v), m, [&](int r) {
+  return by_rank(request, Placement::loop(p, v), [&](int, int, int r) {
     const int warm_up = std::min(2 * (p - r - 1) + (v - 1) * p + further_warm_up, v * m);
     return one_forward_one_backward(v * m, warm_up, forward, backward, braided);
   });

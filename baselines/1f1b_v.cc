@@ -73,7 +73,7 @@ class Compactor {
 Schedule make_1f1b_v(const GeneratorRequest& request) {
   v_grid::Grid grid = v_grid::repeat(pattern_of(request.pp), request.microbatches);
   Compactor(grid, request.microbatches).run();
-  return merge_backward(schedule_of("1f1b-v", v_grid::order_of(grid), request.microbatches));
+  return merge_backward(schedule_of(v_grid::order_of(grid), request.microbatches));
 }
 
 }  // namespace

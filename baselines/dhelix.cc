@@ -28,17 +28,14 @@ std::vector<Block> dhelix_rank(int p, int m, int r) {
   return blocks;
 }
 
-Schedule make_dhelix(const GeneratorRequest& request) {
-  const int p = request.pp, m = request.microbatches;
-  return by_rank("dhelix", Placement::v(p), m, [=](int r) { return dhelix_rank(p, m, r); });
-}
-
 }  // namespace
 
 extern const Generator schedule_dhelix = {
     .name = "dhelix",
     .summary = "the W-shaped pipeline: pairs F0&B1 down the ranks, F1&B0 up (arXiv 2411.15871)",
     .chunks = 2,
-    .make = make_dhelix};
+    .make = [](const GeneratorRequest& request) {
+      return by_rank(request, Placement::v(request.pp), dhelix_rank);
+    }};
 
 }  // namespace stp

@@ -30,7 +30,7 @@ Schedule make_dualpipe(const GeneratorRequest& request) {
         "dualpipe needs an even m ≥ 2p = " + std::to_string(2 * p) + ", not " + std::to_string(m),
         "use more microbatches, fewer ranks or another schedule");
   Schedule half = make_schedule(schedule_dualpipev, {p / 2, m / 2});
-  Schedule schedule{"dualpipe", Placement::bidirectional(p), m / 2, std::move(half.ranks)};
+  Schedule schedule{"", Placement::bidirectional(p), m / 2, std::move(half.ranks)};
   for (int rank = p / 2; rank-- > 0;) {
     std::vector<Block>& blocks = schedule.ranks.emplace_back();
     for (const Block& block : schedule.ranks[rank]) blocks.push_back(mirrored(block));

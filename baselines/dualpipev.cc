@@ -66,7 +66,7 @@ Schedule make_dualpipev(const GeneratorRequest& request) {
                      "dualpipev needs m ≥ 2p = " + std::to_string(2 * p) + ", not " + std::to_string(m) +
                          ": with fewer there is no braid in the steady state of rank 0",
                      "use more microbatches, fewer ranks or another schedule");
-  return by_rank("dualpipev", Placement::v(p), m, [=](int r) { return dualpipev_rank(p, m, r); });
+  return by_rank(request, Placement::v(p), dualpipev_rank);
 }
 
 }  // namespace

@@ -46,10 +46,10 @@ struct Grouping {
   }
 };
 
-Schedule make_grouped(const char* name, const GeneratorRequest& request, int g) {
+Schedule make_grouped(const GeneratorRequest& request, int g) {
   const int p = request.pp, m = request.microbatches, v = request.chunks;
   const Grouping pattern{p, v, g, least_group(p, request.costs)};
-  Schedule schedule{name, Placement::loop(p, v), m, {}};
+  Schedule schedule{"", Placement::loop(p, v), m, {}};
   for (int rank = 0; rank < p; ++rank) {
     std::vector<std::optional<Action>> by_slot(pattern.input_gradient(rank, 0, m - 1) + 2);
     for (int c = 0; c < v; ++c) {
@@ -76,21 +76,20 @@ extern const Generator schedule_gis = {
     .chunks = 2,
     .any_chunks = true,
     .cost_aware = true,
-    .make = [](const GeneratorRequest& request) { return make_grouped("gis", request, request.pp); }};
-extern const Generator schedule_gis_h = {.name = "gis-h",
-                                         .summary = "GIS in groups of p/2 microbatches (PipeOffload, 2025)",
-                                         .chunks = 2,
-                                         .any_chunks = true,
-                                         .cost_aware = true,
-                                         .make = [](const GeneratorRequest& request) {
-                                           return make_grouped("gis-h", request, (request.pp + 1) / 2);
-                                         }};
+    .make = [](const GeneratorRequest& request) { return make_grouped(request, request.pp); }};
+extern const Generator schedule_gis_h = {
+    .name = "gis-h",
+    .summary = "GIS in groups of p/2 microbatches (PipeOffload, 2025)",
+    .chunks = 2,
+    .any_chunks = true,
+    .cost_aware = true,
+    .make = [](const GeneratorRequest& request) { return make_grouped(request, (request.pp + 1) / 2); }};
 extern const Generator schedule_uniform = {
     .name = "uniform",
     .summary = "GIS microbatch by microbatch (PipeOffload, 2025)",
     .chunks = 2,
     .any_chunks = true,
     .cost_aware = true,
-    .make = [](const GeneratorRequest& request) { return make_grouped("uniform", request, 1); }};
+    .make = [](const GeneratorRequest& request) { return make_grouped(request, 1); }};
 
 }  // namespace stp

@@ -11,9 +11,8 @@ extern const Generator schedule_gpipe = {
     .chunks = 1,
     .make =
         [](const GeneratorRequest& request) {
-          const int m = request.microbatches;
-          return by_rank("gpipe", Placement::loop(request.pp, 1), m,
-                         [=](int /*rank*/) { return one_forward_one_backward(m, m); });
+          return by_rank(request, Placement::loop(request.pp, 1),
+                         [](int /*p*/, int m, int /*r*/) { return one_forward_one_backward(m, m); });
         },
     .built_into = {"pytorch"}};
 

@@ -73,7 +73,7 @@ class WaveScheduler : public PipelineState {
 };
 
 Schedule make_hanayo(const GeneratorRequest& request) {
-  Schedule best{"hanayo", Placement::wave(request.pp, request.chunks), request.microbatches, {}};
+  Schedule best{"", Placement::wave(request.pp, request.chunks), request.microbatches, {}};
   double least = kNever;
   for (const First first : {First::oldest, First::forward}) {
     Schedule schedule = best;

@@ -37,17 +37,14 @@ std::vector<Block> rank_of_interlaced(int p, int m, int r) {
   return rank.end();
 }
 
-Schedule make_interlaced(const GeneratorRequest& request) {
-  const int p = request.pp, m = request.microbatches;
-  return by_rank("interlaced", Placement::loop(p, 1), m, [=](int r) { return rank_of_interlaced(p, m, r); });
-}
-
 }  // namespace
 
 extern const Generator schedule_interlaced = {
     .name = "interlaced",
     .summary = "1F1B, all ranks run the head together (nnScaler, as in Vocabulary Parallelism, 2025)",
     .chunks = 1,
-    .make = make_interlaced};
+    .make = [](const GeneratorRequest& request) {
+      return by_rank(request, Placement::loop(request.pp, 1), rank_of_interlaced);
+    }};
 
 }  // namespace stp

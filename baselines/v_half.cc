@@ -15,7 +15,7 @@ extern const Generator schedule_v_half = {
       v_pattern::Pattern pattern;
       for (int r = 0; r < p; ++r)
         pattern.push_back({2 * r, 3 * p - 2 - r, 3 * p - 1 + gap + 2 * r, 6 * p - 2 + gap - r});
-      return v_pattern::make("v-half", pattern, request.microbatches);
+      return v_pattern::make(pattern, request.microbatches);
     }};
 
 }  // namespace stp

@@ -14,7 +14,7 @@ extern const Generator schedule_v_min = {
       const int gap = p % 3 == 0 ? 2 : 0;  // without it two steps would share a slot
       v_pattern::Pattern pattern;
       for (int r = 0; r < p; ++r) pattern.push_back({r, 2 * p - 1 - r, 2 * p + gap + r, 4 * p - 1 + gap - r});
-      return v_pattern::make("v-min", pattern, request.microbatches);
+      return v_pattern::make(pattern, request.microbatches);
     }};
 
 }  // namespace stp

@@ -128,7 +128,7 @@ class PatternScheduler {
 // 3. The best hold depends on p and m. The shortest order for equal costs is taken; among equals, the order
 // that is shortest with short W and slow transfers. (These costs are sums of powers of two, so sums are
 // exact.) With few microbatches, ranks without a W to run hold up to the largest peak where that is shorter.
-inline Schedule make(const char* name, const Pattern& pattern, int m) {
+inline Schedule make(const Pattern& pattern, int m) {
   std::vector<int> peaks;
   for (const Counts& slots : pattern) peaks.push_back(peak_of(slots, m));
   StepOrder best;
@@ -143,7 +143,7 @@ inline Schedule make(const char* name, const Pattern& pattern, int m) {
         best = std::move(order);
       }
     }
-    if (2 * m >= static_cast<int>(pattern.size()) || most > 0) return schedule_of(name, best, m);
+    if (2 * m >= static_cast<int>(pattern.size()) || most > 0) return schedule_of(best, m);
   }
 }
 

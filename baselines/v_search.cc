@@ -326,7 +326,7 @@ Schedule make_v_search(const GeneratorRequest& request) {
                          std::to_string(limit) + " activations at most",
                      "allow " + std::to_string(found.least_peak) + " or more, or leave it out for 2p");
   const bool all = found.order[0].size() == size_t{6} * m;
-  return schedule_of("v-search", all ? found.order : v_grid::make(found.pattern, m, limit).order.value(), m);
+  return schedule_of(all ? found.order : v_grid::make(found.pattern, m, limit).order.value(), m);
 }
 
 }  // namespace

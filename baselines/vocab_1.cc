@@ -70,10 +70,10 @@ std::vector<Block> rank_of_vocabulary(int p, int m, int r, Pass gradients, const
   return rank.end();
 }
 
-Schedule make_vocabulary(const char* name, const GeneratorRequest& request, Pass gradients) {
-  const int p = request.pp, m = request.microbatches;
-  return by_rank(name, Placement::loop(p, 1), m,
-                 [&](int r) { return rank_of_vocabulary(p, m, r, gradients, cycles(p)); });
+Schedule make_vocabulary(const GeneratorRequest& request, Pass gradients) {
+  const std::vector<Cycle> all = cycles(request.pp);
+  return by_rank(request, Placement::loop(request.pp, 1),
+                 [&](int p, int m, int r) { return rank_of_vocabulary(p, m, r, gradients, all); });
 }
 }  // namespace
 
@@ -81,10 +81,10 @@ extern const Generator schedule_vocab_1 = {
     .name = "vocab-1",
     .summary = "1F1B, all ranks share the vocabulary, two barriers (Vocabulary Parallelism, 2025)",
     .chunks = 1,
-    .make = [](const GeneratorRequest& request) { return make_vocabulary("vocab-1", request, Pass::T); }};
+    .make = [](const GeneratorRequest& request) { return make_vocabulary(request, Pass::T); }};
 extern const Generator schedule_vocab_2 = {
     .name = "vocab-2",
     .summary = "the same with one barrier (Vocabulary Parallelism, 2025)",
     .chunks = 1,
-    .make = [](const GeneratorRequest& request) { return make_vocabulary("vocab-2", request, Pass::U); }};
+    .make = [](const GeneratorRequest& request) { return make_vocabulary(request, Pass::U); }};
 }  // namespace stp

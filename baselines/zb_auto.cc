@@ -25,8 +25,8 @@ class Greedy {
     }
   }
   [[nodiscard]] bool better_than(const Greedy& other) const { return !at_most(other.span_, span_); }
-  Schedule schedule(const char* name) {
-    Schedule made{name, Placement::loop(p_, 1), m_, {}};
+  Schedule schedule() {
+    Schedule made{"", Placement::loop(p_, 1), m_, {}};
     for (Rank& rank : ranks_) made.ranks.push_back(std::move(rank.blocks));
     return made;
   }
@@ -124,13 +124,13 @@ class Greedy {
   double most_idle_ = 0, span_ = 0;  // the longest of a rank
 };
 
-Schedule make_greedy(const char* name, const GeneratorRequest& request, int halves) {
+Schedule make_greedy(const GeneratorRequest& request, int halves) {
   const int limit =
       request.options.memory_limit == 0 ? (halves * request.pp + 1) / 2 : request.options.memory_limit;
   Greedy best(request, limit, 7);
   for (int flags = 6; flags >= 0; --flags)
     if (Greedy other(request, limit, flags); other.better_than(best)) best = std::move(other);
-  return best.schedule(name);
+  return best.schedule();
 }
 
 constexpr Generator generator(const char* name, const char* summary,
@@ -142,11 +142,11 @@ constexpr Generator generator(const char* name, const char* summary,
 
 extern const Generator schedule_zb_auto =
     generator("zb-auto", "backwards split, W fills the waits, any memory limit (Zero Bubble, 2024)",
-              [](const GeneratorRequest& request) { return make_greedy("zb-auto", request, 3); });
+              [](const GeneratorRequest& request) { return make_greedy(request, 3); });
 extern const Generator schedule_zb_1p =
     generator("zb-1p", "ZB-auto with the memory of 1F1B (Zero Bubble, 2024)",
-              [](const GeneratorRequest& request) { return make_greedy("zb-1p", request, 2); });
+              [](const GeneratorRequest& request) { return make_greedy(request, 2); });
 extern const Generator schedule_zb_2p =
     generator("zb-2p", "ZB-auto with twice the memory of 1F1B (Zero Bubble, 2024)",
-              [](const GeneratorRequest& request) { return make_greedy("zb-2p", request, 4); });
+              [](const GeneratorRequest& request) { return make_greedy(request, 4); });
 }  // namespace stp

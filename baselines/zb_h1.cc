@@ -36,16 +36,14 @@ std::vector<Block> zb_h1_rank(int p, int m, int r) {
   return rank.take();
 }
 
-Schedule make_zb_h1(const GeneratorRequest& request) {
-  const int p = request.pp, m = request.microbatches;
-  return by_rank("zb-h1", Placement::loop(p, 1), m, [=](int r) { return zb_h1_rank(p, m, r); });
-}
-
 }  // namespace
 
 extern const Generator schedule_zb_h1 = {.name = "zb-h1",
                                          .summary = "1F1B that defers W to its cool-down (Zero Bubble, 2024)",
                                          .chunks = 1,
-                                         .make = make_zb_h1};
+                                         .make = [](const GeneratorRequest& request) {
+                                           return by_rank(request, Placement::loop(request.pp, 1),
+                                                          zb_h1_rank);
+                                         }};
 
 }  // namespace stp

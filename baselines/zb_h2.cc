@@ -13,8 +13,7 @@ extern const Generator schedule_zb_h2 = {
     .summary = "ZB-H1 with twice the memory and less bubble (Zero Bubble, 2024)",
     .chunks = 1,
     .make = [](const GeneratorRequest& request) {
-      const int p = request.pp, m = request.microbatches;
-      return by_rank("zb-h2", Placement::loop(p, 1), m, [=](int r) {
+      return by_rank(request, Placement::loop(request.pp, 1), [](int p, int m, int r) {
         std::vector<Block> blocks;
         const auto run = [&](Pass pass, int microbatch) { blocks.emplace_back(Action{pass, 0, microbatch}); };
         const int warm_up = std::min(2 * (p - r) - 1, m);

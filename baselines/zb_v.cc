@@ -440,7 +440,7 @@ Schedule make_zb_v(const GeneratorRequest& request) {
     return found;
   };
   OrderSearch all = search(limit);
-  if (m >= 2 * p) return schedule_of("zb-v", all.best().order, m);
+  if (m >= 2 * p) return schedule_of(all.best().order, m);
 
   // 4. With few microbatches, deferred W may use memory for no gain: while the step gets no longer, halves
   // the number that may be deferred, down to one per chunk.
@@ -450,7 +450,7 @@ Schedule make_zb_v(const GeneratorRequest& request) {
     if (!tighter.keeps_up_with(all.best())) break;
     chosen = tighter.tightened();
   }
-  return schedule_of("zb-v", chosen.order, m);
+  return schedule_of(chosen.order, m);
 }
 
 }  // namespace

@@ -42,6 +42,7 @@ Schedule make_schedule(const Generator& generator, GeneratorRequest request) {
                      "set it to " + std::to_string(generator.chunks));
   if (generator.cost_aware) check_costs(generator, request.costs);
   Schedule schedule = generator.make(request);
+  schedule.name = generator.name;
   try {
     validate(schedule);
   } catch (const InputError& error) {

@@ -33,7 +33,8 @@ struct Generator {
   bool any_chunks = false;   // other numbers of chunks are possible
   bool cost_aware = false;   // `costs` matter
   bool takes_limit = false;  // so does `options.memory_limit`
-  /// Makes the schedule. Throws InputError with the reason if p, m or v is outside the method's range.
+  /// Makes the schedule; make_schedule() gives it the name. Throws InputError with the reason if p, m or v is
+  /// outside the method's range.
   /// `chunks` is at least 1 and allowed.
   Schedule (*make)(const GeneratorRequest& request);
   const char* range = "any m";  // the supported p and m, in words
@@ -57,11 +58,11 @@ inline constexpr GeneratorOption kGeneratorOptions[] = {{"memory_limit", &Genera
                                                          &Generator::takes_limit, 1,
                                                          "Maximum of activations alive on a rank"}};
 
-/// The schedule whose rank r runs of_rank(r).
+/// The schedule whose rank r runs of_rank(p, m, r).
 template <typename OfRank>
-Schedule by_rank(const char* name, const Placement& placement, int microbatches, const OfRank& of_rank) {
-  Schedule schedule{name, placement, microbatches, {}};
-  for (int r = 0; r < placement.ranks(); ++r) schedule.ranks.push_back(of_rank(r));
+Schedule by_rank(const GeneratorRequest& request, const Placement& placement, const OfRank& of_rank) {
+  Schedule schedule{"", placement, request.microbatches, {}};
+  for (int r = 0; r < request.pp; ++r) schedule.ranks.push_back(of_rank(request.pp, request.microbatches, r));
   return schedule;
 }
 

@@ -4,8 +4,8 @@
 
 namespace stp {
 
-Schedule schedule_of(const std::string& name, const StepOrder& order, int microbatches) {
-  Schedule schedule{name, Placement::v(static_cast<int>(order.size())), microbatches, {}};
+Schedule schedule_of(const StepOrder& order, int microbatches) {
+  Schedule schedule{"", Placement::v(static_cast<int>(order.size())), microbatches, {}};
   for (const auto& steps : order) {
     RankWriter rank;
     for (const Step step : steps) {

@@ -32,7 +32,7 @@ constexpr std::array<double, 5> step_costs(const PassCosts& costs) {
 
 /// Steps by rank, without braids and full backwards. Each step takes the microbatches in order.
 using StepOrder = std::vector<std::vector<Step>>;
-Schedule schedule_of(const std::string& name, const StepOrder& order, int microbatches);
+Schedule schedule_of(const StepOrder& order, int microbatches);
 /// The schedule's makespan, without making the schedule: every rank runs its steps as early as possible.
 double makespan(const StepOrder& order, int microbatches, const PassCosts& costs);
 

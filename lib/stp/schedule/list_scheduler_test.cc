@@ -59,7 +59,7 @@ TEST(ListScheduler, RunsByTimeWhatTheTimingOfItsOrderSays) {
         const int m = 1 + seed;
         SCOPED_TRACE("p=" + std::to_string(p) + " m=" + std::to_string(m) + " W=" + std::to_string(costs.W));
         const RandomScheduler run(p, m, costs, seed);
-        const Schedule schedule = schedule_of("random", run.order, m);
+        const Schedule schedule = schedule_of(run.order, m);
         validate(schedule);
         const Timing timing = time_blocks(schedule, costs);
         double latest = 0;

@@ -64,8 +64,8 @@ std::vector<Block> stp_rank(int p, int m, int r) {
 Schedule make_stp(const GeneratorRequest& request) {
   const int p = request.pp, m = request.microbatches;
   // With fewer, the steps' warm-up has more forwards than there are microbatches.
-  if (m < 3 * p - 1) return {"stp", Placement::v(p), m, short_stp(p, m, 4 * p - 1)};
-  return by_rank("stp", Placement::v(p), m, [=](int r) { return stp_rank(p, m, r); });
+  if (m < 3 * p - 1) return {"", Placement::v(p), m, short_stp(p, m, 4 * p - 1)};
+  return by_rank(request, Placement::v(p), stp_rank);
 }
 
 }  // namespace

@@ -84,8 +84,8 @@ std::vector<Block> stp_memory_rank(int p, int m, int r) {
 Schedule make_stp_memory(const GeneratorRequest& request) {
   const int p = request.pp, m = request.microbatches;
   // With fewer, the warm-up of rank 0 has more forwards than there are microbatches.
-  if (m < 2 * p) return {"stp-memory", Placement::v(p), m, short_stp(p, m, 2 * p + 2)};
-  return by_rank("stp-memory", Placement::v(p), m, [=](int r) { return stp_memory_rank(p, m, r); });
+  if (m < 2 * p) return {"", Placement::v(p), m, short_stp(p, m, 2 * p + 2)};
+  return by_rank(request, Placement::v(p), stp_memory_rank);
 }
 
 }  // namespace
