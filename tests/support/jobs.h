@@ -10,9 +10,12 @@
 
 namespace stp {
 
+inline HardwareProfile profile_of(const std::string& name) {
+  return read_profile(STP_SOURCE_DIR "/profiles/" + name + ".json");
+}
 // With an adapter for each GPU, so that closed forms of transfers have one sender.
 inline HardwareProfile a800() {
-  HardwareProfile profile = read_profile(STP_SOURCE_DIR "/profiles/a800.json");
+  HardwareProfile profile = profile_of("a800");
   profile.adapters_per_node = profile.gpus_per_node;
   return profile;
 }

@@ -29,6 +29,11 @@ inline Schedule schedule_of(const Placement& placement, int microbatches,
   return schedule;
 }
 
+/// The same of one rank, which need not have all microbatches.
+inline Schedule one_rank(const std::vector<std::string>& blocks, int chunks = 1) {
+  return schedule_of(Placement::loop(1, chunks), 9, {blocks});
+}
+
 /// Passes of a rank that run alone with an exposed all-reduce. A full backward hides its own.
 inline int alone(const std::vector<Block>& blocks) {
   int count = 0;

@@ -17,10 +17,6 @@ namespace {
 
 using testing::ElementsAre;
 
-Schedule one_rank(const std::vector<std::string>& blocks, int chunks = 1) {
-  return schedule_of(Placement::loop(1, chunks), 9, {blocks});
-}
-
 std::vector<double> peak_bytes(const Schedule& schedule, const std::vector<ActivationBytes>& bytes,
                                double offload = 0) {
   const std::vector<int> layers(schedule.placement.stages(), 1);

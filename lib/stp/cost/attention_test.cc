@@ -7,10 +7,6 @@
 namespace stp {
 namespace {
 
-HardwareProfile profile_of(const std::string& name) {
-  return read_profile(STP_SOURCE_DIR "/profiles/" + name + ".json");
-}
-
 // TFLOP/s of forward and backward together, 16k tokens of 16 heads of 128, as the published benchmark counts.
 double both_directions(const HardwareProfile& profile, int seq, bool causal) {
   double flops = 0, seconds = 0;

@@ -90,7 +90,7 @@ TEST(GemmSeconds, AreThoseMeasuredWhereTheProfileHasMeasurements) {
 }
 
 TEST(GemmSeconds, ReproduceTheRatesMeasuredOnA100) {
-  const HardwareProfile profile = read_profile(STP_SOURCE_DIR "/profiles/a100.json");
+  const HardwareProfile profile = profile_of("a100");
   const auto rate = [&](const Gemm& gemm) { return gemm.flops() / gemm_seconds(profile, gemm) / 1e12; };
   EXPECT_NEAR(rate({16384, 16384, 16384}) / 256.5, 1, 0.002);  // the efficiency follows from it
   EXPECT_NEAR(rate({8192, 8192, 8192}) / 253.7, 1, 0.03);
@@ -99,7 +99,7 @@ TEST(GemmSeconds, ReproduceTheRatesMeasuredOnA100) {
 }
 
 TEST(GemmSeconds, ReproduceTheBestRateMeasuredOnH100) {
-  HardwareProfile profile = read_profile(STP_SOURCE_DIR "/profiles/h100.json");
+  HardwareProfile profile = profile_of("h100");
   profile.gemm_sustained = 1;  // a short benchmark
   const Gemm best{6144, 17920, 2816};
   EXPECT_NEAR(best.flops() / gemm_seconds(profile, best) / 792.1e12, 1, 0.002);

@@ -405,7 +405,7 @@ TEST(HardwareCostTable, SharesAnAdapterBetweenTheSendsOfABlockToTwoNodes) {
 }
 
 TEST(OpSeconds, OfCopiesAreBytesOverTheHostLinks) {
-  const HardwareProfile profile = read_profile(STP_SOURCE_DIR "/profiles/h20.json");
+  const HardwareProfile profile = profile_of("h20");
   const Job job{model("llm-12.1b"), {6144, 1, {.tp = 4, .pp = 4, .offload = 0.4}}, Implementation::megatron};
   const std::vector<int> layers{4, 4, 4, 4, 4, 4, 4, 2};
   const CostTable table = hardware_cost_table(job, profile, layers, Placement::v(4));

@@ -12,8 +12,6 @@
 namespace stp {
 namespace {
 
-HardwareProfile h100() { return read_profile(STP_SOURCE_DIR "/profiles/h100.json"); }
-
 Job recipe_job(int dp = 4) {
   Job j = job("llama3-70b",
               {8192,
@@ -34,7 +32,7 @@ CostTable table_of_loop(const Job& j, const HardwareProfile& profile, int chunks
 }
 
 TEST(AttentionRates, AreTheMeasuredOnesAtTheirLengthsAndBetweenThemInBetween) {
-  HardwareProfile profile = h100();
+  HardwareProfile profile = profile_of("h100");
   const Attention long_one{64, 8192, 8192, 128, true, false};
   const double sustained = attention_seconds(profile, long_one),
                share = std::exchange(profile.gemm_sustained, 1);
@@ -71,7 +69,7 @@ TEST(AttentionRates, AreTheMeasuredOnesAtTheirLengthsAndBetweenThemInBetween) {
 }
 
 TEST(SustainedRate, DividesTheTimeOfGemmsAlone) {
-  HardwareProfile profile = h100();
+  HardwareProfile profile = profile_of("h100");
   const Gemm gemm{4096, 8192, 8192};
   const double sustained = gemm_seconds(profile, gemm);
   const double share = std::exchange(profile.gemm_sustained, 1);
@@ -79,7 +77,7 @@ TEST(SustainedRate, DividesTheTimeOfGemmsAlone) {
 }
 
 TEST(OverlapSms, SlowTheGemmsTheyStandFor) {
-  const HardwareProfile profile = h100();
+  const HardwareProfile profile = profile_of("h100");
   const CostTable usual = table_of_loop(recipe_job(), profile);
   Job j = recipe_job();
   j.recipe.overlap_sms = {.forward = {16, 60}, .input_gradient = {60, 16}, .weight_gradient = {16, 60}};
@@ -94,7 +92,7 @@ TEST(OverlapSms, SlowTheGemmsTheyStandFor) {
 
 // Four pieces of 1024 rows at all SMs; three are sent to their ranks, and the own is added up with theirs.
 TEST(RingScatter, SendsRowsByCopyEnginesAndAddsThemUp) {
-  const HardwareProfile profile = h100();
+  const HardwareProfile profile = profile_of("h100");
   Job j = recipe_job();
   const CostTable pipeline = table_of_loop(j, profile);
   j.shape.strategy.ring_scatter = {false, true};
@@ -124,7 +122,7 @@ TEST(RingScatter, HasAPieceForEachRankWhereThePipelineHasFour) {
   Job j = recipe_job();
   j.shape.strategy.tp = 8;
   j.shape.strategy.ring_scatter = {true, false};
-  const CostTable table = table_of_loop(j, h100());
+  const CostTable table = table_of_loop(j, profile_of("h100"));
   EXPECT_EQ(table.parts_of(Unit::attn, UnitPass::F).after.size(), 8U);
   EXPECT_EQ(table.parts_of(Unit::mlp, UnitPass::F).after.size(), 4U);
   EXPECT_EQ(table.parts_of(Unit::attn, UnitPass::I).after.size(), 1U);
@@ -140,7 +138,7 @@ TEST(RingScatter, HasAPieceForEachRankWhereThePipelineHasFour) {
 // Pieces on several streams fill each other's last waves: 2560 columns of 1024 rows are 80 tiles for 132 SMs,
 // all four pieces 320 in three waves. Where rows come late, the last piece runs alone.
 TEST(OverlappedPieces, TakeTheTimeOfTheWholeGemmUnlessTheirRowsComeLate) {
-  HardwareProfile profile = h100();
+  HardwareProfile profile = profile_of("h100");
   const Gemm whole{4096, 2560, 8192}, piece{1024, 2560, 8192};
   const double share = gemm_seconds(profile, whole) / 4, alone = gemm_seconds(profile, piece);
   ASSERT_GT(alone, 1.3 * share);
@@ -164,7 +162,7 @@ TEST(OverlappedPieces, TakeTheTimeOfTheWholeGemmUnlessTheirRowsComeLate) {
 // The step moves 28 bytes (Adam), 6 (cast), 4 (norm) and 6 (copy of bf16 gradients) of each parameter of the
 // rank's share, zeroes all gradients, and has the machine's fixed cost.
 TEST(StepTime, IsOfTheShareButForZeroingAndHasAFixedCost) {
-  HardwareProfile profile = h100();
+  HardwareProfile profile = profile_of("h100");
   profile.reduction_sms = 0;
   const Job j = recipe_job();
   const auto parameters = parameters_per_rank(j, std::vector(20, 4), Placement::loop(4, 5));
@@ -180,7 +178,7 @@ TEST(StepTime, IsOfTheShareButForZeroingAndHasAFixedCost) {
 }
 
 TEST(StepTime, HasWhatReductionsTakeFromGemmsAndHidesTheFirstChunksGather) {
-  HardwareProfile profile = h100();
+  HardwareProfile profile = profile_of("h100");
   const Job j = recipe_job();
   const CostTable with = table_of_loop(j, profile);
   profile.reduction_sms = 0;
@@ -211,7 +209,7 @@ TEST(StepTime, HasWhatReductionsTakeFromGemmsAndHidesTheFirstChunksGather) {
 
 // Of a first chunk in buckets only the last one's is exposed, as in Megatron-Core without pipeline.
 TEST(StepTime, HasWhatReductionsOfAllBucketsButTheLastTake) {
-  HardwareProfile profile = h100();
+  HardwareProfile profile = profile_of("h100");
   const Job j = job("llama3-8b", {8192, 1, {.dp = 8, .zero = true}}, 1, Implementation::megatron_te);
   const std::vector<Bucket> buckets{{{}, 2e9}, {{}, 3e9}, {{}, 1e9}};
   const auto table = [&] { return hardware_cost_table(j, profile, {32}, Placement::loop(1, 1), buckets); };
@@ -224,7 +222,7 @@ TEST(StepTime, HasWhatReductionsOfAllBucketsButTheLastTake) {
 
 // One all-gather of three fp32 numbers a token from each of four ranks; other losses all-reduce each of them.
 TEST(LossOfTransformerEngine, GathersThreeNumbersATokenAtOnce) {
-  HardwareProfile profile = h100();
+  HardwareProfile profile = profile_of("h100");
   profile.all_reduce_measured.clear();
   Job j = recipe_job();
   const auto head = [&] { return table_of_loop(j, profile).at(Unit::head, UnitPass::F); };
@@ -241,20 +239,20 @@ TEST(LossOfTransformerEngine, GathersThreeNumbersATokenAtOnce) {
 }
 
 TEST(SpreadOfGpus, SlowsComputeByTheSlowestOfAll) {
-  HardwareProfile profile = h100();
+  HardwareProfile profile = profile_of("h100");
   profile.gpu_spread = 0.01;
   const auto factor = [&](int dp) {
     const Work w =
         work(recipe_job().model, recipe_job().shape, Implementation::megatron_te, Unit::head, UnitPass::I);
-    const double gemm = gemm_seconds(h100(), w.gemms[0]);
+    const double gemm = gemm_seconds(profile_of("h100"), w.gemms[0]);
     return (table_of_loop(recipe_job(dp), profile).at(Unit::head, UnitPass::I) -
-            table_of_loop(recipe_job(dp), h100()).at(Unit::head, UnitPass::I)) /
+            table_of_loop(recipe_job(dp), profile_of("h100")).at(Unit::head, UnitPass::I)) /
            gemm;
   };
   // Expected largest of n standard normal values: 2.51 of 100 (tables of order statistics), 3.24 of 1000.
-  EXPECT_NEAR(factor(3), 0.0249, 0.001);   // 96 GPUs
-  EXPECT_NEAR(factor(32), 0.0324, 0.001);  // 1024
-  HardwareProfile slow = h100();           // in which attention takes nearly all of the time
+  EXPECT_NEAR(factor(3), 0.0249, 0.001);      // 96 GPUs
+  EXPECT_NEAR(factor(32), 0.0324, 0.001);     // 1024
+  HardwareProfile slow = profile_of("h100");  // in which attention takes nearly all of the time
   for (auto& point : slow.attention_cudnn.points) point.causal_forward /= 1e4, point.full_forward /= 1e4;
   const double even = table_of_loop(recipe_job(3), slow).at(Unit::attn, UnitPass::F);
   slow.gpu_spread = 0.01;

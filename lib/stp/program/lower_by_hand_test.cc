@@ -28,11 +28,6 @@ Texts ops_of(const Program& program, Unit unit, Pass pass) {
   return texts;
 }
 
-// One rank and one microbatch.
-Schedule one_rank(const std::vector<std::string>& blocks = {"F0.0", "B0.0"}) {
-  return by_hand(Placement::loop(1, 1), 1, {blocks});
-}
-
 TEST(LowerByHand, HalvesOfAMicrobatchAreBraidedAndWhatWasBraidedRunsInTurn) {
   const Schedule halves = split_microbatches(two_ranks());
   EXPECT_EQ(halves.microbatches, 4);
@@ -177,7 +172,8 @@ TEST(LowerByHand, ARecomputedLayerWaitsForTheGradientAndItsBackwardForIt) {
 }
 
 TEST(LowerByHand, OnlyTheFirstLayersOfEachChunkAreRecomputedIfTheirNumberIsGiven) {
-  const Program program = lower(one_rank(), {3}, {.strategy = {.recompute = {.layer = true, .first = 2}}});
+  const Program program =
+      lower(one_rank({"F0.0", "B0.0"}), {3}, {.strategy = {.recompute = {.layer = true, .first = 2}}});
   std::vector<int> again;
   for (const Op& op : program.ops)
     if (op.recomputed() && op.kind == OpKind::compute && op.unit == Unit::attn) again.push_back(op.layer);
@@ -204,15 +200,16 @@ TEST(LowerByHand, ARecomputedCoreFindsQKAndVWhereTheyAreUnlessTheyAreRecomputedT
   Lowering lowering{.backward = BackwardOrder::megatron,
                     .strategy = {.cp = 4, .cp_method = CpMethod::all_to_all, .recompute = {.core = true}}};
   EXPECT_THAT(
-      ops_of(lower(one_rank(), {1}, lowering), Unit::attn, Pass::B),
+      ops_of(lower(one_rank({"F0.0", "B0.0"}), {1}, lowering), Unit::attn, Pass::B),
       ElementsAre("attn.I_before0", "attn.F_core0", "A2A attn.F0, 2", "A2A attn.I0, 1", "attn.I_core0",
                   "A2A attn.I0, 2", "attn.I_after0", "attn.W_early0", "AR attn.I0", "attn.W0"));
   lowering.strategy.recompute.qkv = true;
-  EXPECT_THAT(ops_of(lower(one_rank(), {1}, lowering), Unit::attn, Pass::B)[1], "A2A attn.F0, 1");
+  EXPECT_THAT(ops_of(lower(one_rank({"F0.0", "B0.0"}), {1}, lowering), Unit::attn, Pass::B)[1],
+              "A2A attn.F0, 1");
 }
 
 TEST(LowerByHand, OverlapPutsExchangesAndPiecesOfSumsBesideTheStepsOfAUnit) {
-  const Schedule schedule = one_rank();
+  const Schedule schedule = one_rank({"F0.0", "B0.0"});
   Lowering lowering{.backward = BackwardOrder::megatron,
                     .strategy = {.tp = 3, .sequence_parallel = true, .tp_overlap = TpOverlap::megatron}};
   const Program program = lower(schedule, {1}, lowering);

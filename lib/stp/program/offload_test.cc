@@ -20,13 +20,9 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::UnorderedElementsAre;
 
-Schedule one_rank(const std::vector<std::string>& blocks, int microbatches) {
-  return schedule_of(Placement::loop(1, 1), microbatches, {blocks});
-}
-
 std::vector<std::string> of_blocks(const std::vector<std::string>& blocks) {
   std::vector<std::string> texts;
-  for (const OffloadedActivation& each : offloaded_activations(one_rank(blocks, 9).ranks[0]))
+  for (const OffloadedActivation& each : offloaded_activations(one_rank(blocks).ranks[0]))
     texts.push_back(to_string(each.backward) + " " + std::to_string(each.forward_block) + "-" +
                     std::to_string(each.backward_block));
   return texts;
