@@ -3,39 +3,12 @@
 #include <algorithm>
 #include <numeric>
 
+#include "stp/cost/chain_costs.h"
+
 namespace stp {
 namespace {
 
 constexpr int kAllReducesPerLayer = 2;  // of one direction: attention's and the MLP's
-
-struct Alone {
-  double F, I;
-};
-
-// Seconds of F and I of one layer on an idle rank. The layer is the middle one of three stages on a rank; the
-// first stage is empty and the last has the head. No op of a rank's list waits for a later op.
-Alone layer_alone(const CostTable& table, const Lowering& lowering) {
-  constexpr int kMiddle = 1;
-  Schedule schedule{"alone", Placement::loop(1, 3), 1, {{}}};
-  for (const Action& action :
-       {Action{Pass::F, 0, 0}, {Pass::F, 1, 0}, {Pass::F, 2, 0}, {Pass::I, 2, 0}, {Pass::I, 1, 0}})
-    schedule.ranks[0].emplace_back(action);
-  Lowering of_layer{.strategy = lowering.strategy.of_compute()};
-  if (!of_layer.strategy.overlaps()) of_layer.strategy.tp_overlap = TpOverlap::none;
-  const Program program = lower(std::move(schedule), {0, 1, 0}, of_layer);
-  const std::vector<double> seconds = op_seconds_without_factors(program, table);
-  std::vector<double> ends(program.ops.size()), stream_ends(program.streams.size(), 0);
-  double forward = 0, head = 0, backward = 0;
-  for (OpId id = 0; id < program.ops.size(); ++id) {
-    const Op& op = program.ops[id];
-    double start = stream_ends[program.on_stream[id]];
-    for (const OpId needed : program.dependencies(id)) start = std::max(start, ends[needed]);
-    ends[id] = stream_ends[program.on_stream[id]] = start + seconds[id];
-    double& end = op.chunk != kMiddle ? head : op.pass == Pass::F ? forward : backward;
-    end = std::max(end, ends[id]);
-  }
-  return {forward, backward - head};
-}
 
 // Whether both ends of a transfer are on one node.
 bool is_near(const Program& program, OpId transfer, const CostTable& table) {
@@ -272,30 +245,16 @@ std::optional<double> offload_ratio_bound(const Program& program, const CostTabl
   return bound;
 }
 
-PassCosts pass_costs(const CostTable& table, double layers, const Lowering& lowering) {
-  const auto both = [&](UnitPass pass) { return table.at(Unit::attn, pass) + table.at(Unit::mlp, pass); };
-  PassCosts costs{.W = layers * (both(UnitPass::W_early) + both(UnitPass::W_late)),
-                  .p2p = table.transfer_between_nodes};
-  if (lowering.strategy.divides(Unit::attn)) {
-    const Alone alone = layer_alone(table, lowering);
-    costs.F = layers * alone.F;
-    costs.I = layers * alone.I;
-    return costs;
-  }
-  // Seconds per layer and direction. A table has all-reduces or their replacements.
-  const auto collectives = [&](UnitPass pass) {
-    double sum = kAllReducesPerLayer * table.all_reduce;
-    for (const Unit unit : kLayerUnits) {
-      const ExposedCollectives left = table.collectives(unit, pass);
-      sum += left.gather + left.scatter;
-    }
-    return sum;
+PassCosts pass_costs(const CostTable& table, int layers, const Lowering& lowering) {
+  CostTable of_mean_rank = table;
+  of_mean_rank.by_rank.clear();
+  const UnitChains units = unit_chains(of_mean_rank, lowering);
+  const int alike = std::min(layers, units.count);
+  const auto sum = [&](ChainCost PassChains::*pass, double ChainCost::*seconds) {
+    return alike * (units.layer.*pass.*seconds) + (layers - alike) * (units.other.*pass.*seconds);
   };
-  costs.F = layers * (both(UnitPass::F) + collectives(UnitPass::F));
-  costs.I = layers * (both(UnitPass::I) + collectives(UnitPass::I));
-  if (layers > 0)
-    costs.I += costs.F * lowering.strategy.recompute.whole_layers(static_cast<int>(layers)) / layers;
-  return costs;
+  return {sum(&PassChains::F, &ChainCost::alone), sum(&PassChains::I, &ChainCost::alone),
+          sum(&PassChains::W, &ChainCost::compute), table.transfer_between_nodes};
 }
 
 }  // namespace stp

@@ -127,8 +127,7 @@ std::optional<double> offload_ratio_bound(const Program& program, const CostTabl
                                           const std::vector<double>& seconds);
 
 /// The costs for a cost-aware generator: the passes of one chunk of `layers` layers, alone, with exposed
-/// collectives and exchanges, and one transfer. `lowering`: that of the Program, if something divides its
-/// units.
-PassCosts pass_costs(const CostTable& table, double layers, const Lowering& lowering = {});
+/// collectives and exchanges, and one transfer. `lowering`: that of the Program.
+PassCosts pass_costs(const CostTable& table, int layers, const Lowering& lowering = {});
 
 }  // namespace stp

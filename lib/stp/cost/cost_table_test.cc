@@ -355,15 +355,18 @@ TEST(PassCosts, AreThoseOfAChunkRunAloneWithEveryCollectiveThatNothingHides) {
 
 TEST(PassCosts, HaveTheExchangesThatTheStepsOfTheCoreDoNotHide) {
   for (const double exchange : {0.0, 1.0, 5.0, 20.0, 100.0})
-    expect_seconds_alone(ring_table(exchange), {.strategy = {.cp = 3}});
+    for (const int again : {0, 2})
+      expect_seconds_alone(ring_table(exchange),
+                           {.strategy = {.cp = 3, .recompute = {.layer = again > 0, .first = again}}});
 }
 
-TEST(PassCosts, HaveNoFactors) {
+TEST(PassCosts, HaveNoFactorsAndAreTheMeanOfRanks) {
   CostTable table = ring_table(5);
   const Lowering lowering{.strategy = {.cp = 3}};
   const double without = pass_costs(table, 3, lowering).F;
   table.layer_factors = {2, 3, 4};
   table.microbatch_factors = {6, 7};
+  table.by_rank[{Unit::mlp, UnitPass::F}] = {2 * table.at(Unit::mlp, UnitPass::F), 0};
   EXPECT_EQ(pass_costs(table, 3, lowering).F, without);
 }
 

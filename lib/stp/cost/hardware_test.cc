@@ -121,7 +121,8 @@ TEST(HardwareCostTable, LeavesWithFluxOfEachCollectiveWhatItsGemmDoesNotHide) {
         EXPECT_LT(one, plain.all_gather);
       }
     }
-  EXPECT_LT(pass_costs(table, 4).F, pass_costs(plain, 4).F);
+  const Lowering lowering{.strategy = j.strategy()};
+  EXPECT_LT(pass_costs(table, 4, lowering).F, pass_costs(plain, 4, lowering).F);
 }
 
 TEST(HardwareCostTable, DividesByTheRanksTheElementwiseTimeThatSequenceParallelismDivides) {
