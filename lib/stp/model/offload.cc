@@ -13,7 +13,7 @@ namespace {
 std::vector<SavedTensor> kept_tensors(const ModelConfig& model, const Shape& shape,
                                       Implementation implementation, Unit unit, bool recomputed) {
   if (recomputed) {
-    if (unit != kLayerUnits.front()) return {};
+    if (!begins_layer(unit)) return {};
     const double rows = shape.strategy.sequence_parallel ? 1.0 / shape.strategy.tp : 1.0;
     return {{.which = Saved::norm_input,
              .bytes = rows * hidden_bytes(model, shape),

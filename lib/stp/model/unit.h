@@ -30,6 +30,10 @@ constexpr bool is_of_layer(Unit unit) {
          std::ranges::find(kVisionLayerUnits, unit) != kVisionLayerUnits.end();
 }
 
+/// Whether a layer begins, or ends, with the unit.
+constexpr bool begins_layer(Unit unit) { return unit == kLayerUnits.front(); }
+constexpr bool ends_layer(Unit unit) { return unit == kLayerUnits.back(); }
+
 /// Whether the unit is an attention, of either model.
 constexpr bool is_attention(Unit unit) { return unit == Unit::attn || unit == Unit::vision_attn; }
 

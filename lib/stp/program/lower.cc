@@ -343,7 +343,7 @@ class Lowerer {
   // A segment's input, a value of another chain or its own; from then on it is its own. A recomputed layer
   // begins with its own saved input.
   ValueId source_of(Chain& chain, const Segment& segment) const {
-    if (segment.recomputed) return segment.unit == kLayerUnits.front() ? kNoValue : value_of(chain, segment);
+    if (segment.recomputed) return begins_layer(segment.unit) ? kNoValue : value_of(chain, segment);
     return std::exchange(chain.source, chain.value);
   }
 

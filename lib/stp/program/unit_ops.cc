@@ -41,7 +41,7 @@ OpId UnitOps::add_reduction(SegmentOf of, ValueId value, int piece) {
   b_.depend(b_.latest.compute);
   const UnitPass pass = pass_of(of.segment);
   // Nothing uses the output of a recomputed layer.
-  const bool unused = of.segment.recomputed && of.segment.unit == kLayerUnits.back();
+  const bool unused = of.segment.recomputed && ends_layer(of.segment.unit);
   const bool whole = pieces(of.segment) == 1, last = piece + 1 == pieces(of.segment);
   const OpId op = b_.latest.collective =
       add(of, strategy_.sequence_parallel ? OpKind::reduce_scatter : OpKind::all_reduce, pass, b_.tp_stream(),

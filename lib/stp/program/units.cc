@@ -1,6 +1,7 @@
 #include "stp/program/units.h"
 
 #include <algorithm>
+#include <ranges>
 
 #include "stp/model/components.h"
 #include "stp/model/partition.h"
@@ -38,8 +39,9 @@ std::vector<Segment> segments(Pass pass, int layers, bool last, BackwardOrder or
       if (pass != Pass::I) chain.push_back({of.unit, 0, Main::weight_gradients, false, Weights::none, true});
       continue;
     }
-    if (options.recompute.whole(of.layer) && pass != Pass::W && of.unit == kLayerUnits.back())
-      for (const Unit unit : kLayerUnits) chain.push_back(forward({unit, of.layer}, true));
+    if (options.recompute.whole(of.layer) && pass != Pass::W && ends_layer(of.unit))
+      for (const UnitOfChunk& again : units | std::views::reverse)
+        if (again.layer == of.layer && is_of_layer(again.unit)) chain.push_back(forward(again, true));
     // Without early weight gradients both orders are equal.
     const Weights weights = pass != Pass::B ? Weights::none
                             : order == BackwardOrder::suite || !has_pass(of.unit, UnitPass::W_early)
