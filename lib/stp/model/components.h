@@ -1,6 +1,6 @@
 // The components of each unit, in the order of the forward. The functions of work.h derive from this table
 // the work of a unit and of its parts, and its saved tensors. A new kind of unit is one table, and rows of
-// kElementwise in elementwise.cc for new kinds of components.
+// kElementwise in components.cc for new kinds of components.
 #pragma once
 
 #include <cstddef>
