@@ -118,6 +118,20 @@ TEST(StepBound, EqualsTheStepOf1f1bWhereNoOrderIsBetter) {
     }
 }
 
+// With one chunk a rank Megatron-Core's transfers are batched.
+TEST(StepBound, IsTheSameOfReleasesThatGiveTheSameProgram) {
+  CostTable table = unit_costs(0.75);
+  table.transfer_between_nodes = table.transfer_beside_another = 2;
+  table.node_of_rank = {0, 1, 2};
+  const auto bound = [&](Release release) {
+    return step_bound(Placement::loop(3, 1), 9, {1, 1, 1}, {.release = release}, table, {},
+                      Vocabulary::whole);
+  };
+  EXPECT_GT(bound(Release::megatron_batched), bound(Release::block));
+  EXPECT_EQ(bound(Release::megatron), bound(Release::megatron_batched));
+  EXPECT_EQ(bound(Release::megatron_0_18), bound(Release::megatron_batched));
+}
+
 // A rank that computes and sums at full speed hides the shorter; at shares c and a it hides less: the closed
 // form of the linear program of one rank (docs/architecture.md, section 6).
 TEST(StepBound, CountsTheCollectivesThatContentionLetsNobodyHide) {

@@ -262,7 +262,7 @@ class Bounds {
   }
   [[nodiscard]] bool waits_for_sends() const {
     return !shares_vocabulary_ && all_have_ops() &&
-           (lowering_.release == Release::blocking || lowering_.release == Release::megatron_batched);
+           (lowering_.release == Release::blocking || is_batched(lowering_.release, placement_.chunks()));
   }
   [[nodiscard]] double send(int rank, int stage, int to, int peer) const {
     const bool sends = to >= 0 && to < stages() && peer != rank && placement_.rank_of(to) == peer;

@@ -26,10 +26,10 @@ namespace stp {
 /// ends with a compute op that one of the chunk's reductions waits for.
 ///
 /// Releases add to that:
-/// - E (`blocking`, `megatron-batched`): a block starts when the sends of the block before it are done;
-///   they start when that block is done. Meanwhile the rank does nothing but, behind a block of W, the next
-///   block's first gathers; and a link sends one tensor at a time, as does an adapter. The last block's two
-///   sends are left out.
+/// - E (`blocking`, is_batched()): a block starts when the sends of the block before it are done; they start
+///   when that block is done. Meanwhile the rank does nothing but, behind a block of W, the next block's
+///   first gathers; and a link sends one tensor at a time, as does an adapter. The last block's two sends are
+///   left out.
 /// - `blocking`, `released`: before the least head of a backward a rank runs nothing but forwards, which do
 ///   not overlap, so that their collectives are exposed, under `released` also a transfer, which two
 ///   forwards may share. (E does not hold there: blocks of W run during transfers.)
