@@ -5,7 +5,8 @@
 #include <random>
 #include <utility>
 
-#include "stp/schedule/vocabulary.h"
+#include "stp/schedule/timing.h"
+#include "stp/schedule/validate.h"
 
 namespace stp {
 namespace {
@@ -15,67 +16,26 @@ constexpr double kHottest = 4e-3, kColdest = 1e-5;  // temperatures, by the step
 constexpr int kMostRefused = 2000;                  // proposals in a row: then no move is left
 constexpr int64_t kFewestMoves = int64_t{1} << 8;
 
-// Whether an order is valid (validate.h) and holds few enough activations.
-class Feasible {
- public:
-  Feasible(const Schedule& like, int limit, bool freed_at_I)
-      : inputs_(like),
-        microbatches_(like.microbatches),
-        tensors_(static_cast<size_t>(2 * like.placement.stages() + 1) * microbatches_),
-        limit_(limit),
-        freed_at_I_(freed_at_I) {}
-
-  bool operator()(const Schedule& schedule) {
-    made_.assign(tensors_, false);
-    next_.assign(schedule.pp(), 0);
-    alive_.assign(schedule.pp(), 0);
-    for (bool any = true; any;) {
-      any = false;
-      for (int rank = 0; rank < schedule.pp(); ++rank)
-        while (next_[rank] < schedule.ranks[rank].size() &&
-               can_start(rank, schedule.ranks[rank][next_[rank]])) {
-          if (!finish(rank, schedule.ranks[rank][next_[rank]++])) return false;
-          any = true;
-        }
-    }
-    for (int rank = 0; rank < schedule.pp(); ++rank)
-      if (next_[rank] < schedule.ranks[rank].size()) return false;
-    return true;
-  }
-
- private:
-  [[nodiscard]] uint8_t& made(int tensor, int microbatch) {
-    return made_[static_cast<size_t>(tensor) * microbatches_ + microbatch];
-  }
-  bool can_start(int rank, const Block& block) {
-    return std::ranges::all_of(block.actions(), [&](const Action& action) {
-      const int needed = action.pass == Pass::W
-                             ? inputs_.of(rank, {Pass::I, action.chunk, action.microbatch}).made
-                             : inputs_.of(rank, action).needed;
-      return needed == 0 || made(needed, action.microbatch) != 0;
-    });
-  }
-  // False: too many activations.
-  bool finish(int rank, const Block& block) {
+// Whether each W stands behind its I.
+bool has_W_behind_I(const Schedule& schedule, int rank) {
+  std::vector<uint8_t> done(static_cast<size_t>(schedule.chunks()) * schedule.microbatches);
+  for (const Block& block : schedule.ranks[rank])
     for (const Action& action : block.actions()) {
-      if (action.pass == Pass::F) ++alive_[rank];
-      if (action.pass != Pass::W) made(inputs_.of(rank, action).made, action.microbatch) = 1;
+      uint8_t& I = done[static_cast<size_t>(action.chunk) * schedule.microbatches + action.microbatch];
+      if (action.pass == Pass::W && I == 0) return false;
+      if (action.pass == Pass::I) I = 1;
     }
-    if (alive_[rank] > limit_) return false;
-    for (const Action& action : block.actions())
-      alive_[rank] -= action.pass == Pass::B || action.pass == (freed_at_I_ ? Pass::I : Pass::W);
-    return true;
-  }
+  return true;
+}
 
-  const PassInputs inputs_;
-  const int microbatches_;
-  const size_t tensors_;
-  const int limit_;
-  const bool freed_at_I_;
-  std::vector<uint8_t> made_;  // by tensor and microbatch
-  std::vector<size_t> next_;
-  std::vector<int> alive_;
-};
+// Whether an order made by moves is valid (validate.h) and holds few enough activations.
+bool is_feasible(const Schedule& schedule, const SearchRequest& request) {
+  for (int rank = 0; rank < schedule.pp(); ++rank)
+    if (!has_W_behind_I(schedule, rank)) return false;
+  if (std::ranges::max(peak_activations(schedule, request.freed_at_I)) > request.activation_limit)
+    return false;
+  return std::ranges::equal(startable_blocks(schedule), schedule.ranks, {}, {}, &std::vector<Block>::size);
+}
 
 class Moves {
  public:
@@ -184,7 +144,6 @@ class Moves {
 SearchResult local_search(const Schedule& start, double start_s, const SearchRequest& request) {
   using End = SearchResult::End;
   SearchResult best{End::nothing_found, start, start_s, 0};
-  Feasible feasible(start, request.activation_limit, request.freed_at_I);
   Moves moves(request.seed);
   const int64_t round = std::max(request.moves / kSearchRounds, std::min(request.moves, kFewestMoves));
   const auto moves_left = [&] { return best.moves < request.moves; };
@@ -197,7 +156,7 @@ SearchResult local_search(const Schedule& start, double start_s, const SearchReq
       if (++refused > kMostRefused) break;
       std::vector<Block>& blocks = now.ranks[moves.below(now.ranks.size())];
       const std::vector<Block> kept = blocks;
-      if (!moves.change(blocks) || !feasible(now)) {
+      if (!moves.change(blocks) || !is_feasible(now, request)) {
         blocks = kept;
         continue;
       }
