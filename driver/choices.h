@@ -80,13 +80,15 @@ inline std::string word_of(const Recompute& recompute) {
   return recompute == kLayernorm ? "layernorm" : word_of(recompute, kRecomputes);
 }
 
+/// `others`: words that the caller has read already, for the message.
 template <typename Choice, typename Choices>
-Choice choose(JsonInput& input, const std::string& key, Choice fallback, const Choices& choices) {
+Choice choose(JsonInput& input, const std::string& key, Choice fallback, const Choices& choices,
+              const std::string& others = "") {
   const std::string word = input.string_or(key, word_of(fallback, choices));
   for (const auto& each : choices)
     if (word == each.name) return each.choice;
   throw input.error(key, "\"" + word + "\" is not a choice",
-                    "write one of " + joined(choices, [](const auto& each) { return each.name; }));
+                    "write one of " + joined(choices, [](const auto& each) { return each.name; }) + others);
 }
 
 }  // namespace stp

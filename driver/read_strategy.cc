@@ -62,7 +62,8 @@ Recompute read_recompute(JsonInput& input) {
   if (word.starts_with(block) && word.size() <= block.size() + 4 && word[block.size()] != '0' &&
       word.find_first_not_of("0123456789", block.size()) == std::string::npos && word != block)
     return {.layer = true, .first = std::stoi(word.substr(block.size()))};
-  return choose(input, "recompute", Recompute{}, kRecomputes);
+  return choose(input, "recompute", Recompute{}, kRecomputes,
+                input.has("run") ? ", block-N" : ", block-N, layernorm");
 }
 
 void read_tp_overlap(JsonInput& input, Experiment& experiment, const ModelConfig& model) {

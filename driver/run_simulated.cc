@@ -291,6 +291,12 @@ Program program_for(const ScheduleChoice& choice, const Experiment& experiment, 
   begin_phase(schedule.name + ": making the program");
   try {
     const std::vector<int> layers = layers_for(experiment, schedule);
+    const int most = std::ranges::max(layers), again = experiment.strategy.recompute.first;
+    if (again > most)
+      throw InputError("", "recompute",
+                       "is block-" + std::to_string(again) + ", and no chunk has more than " +
+                           std::to_string(most) + " layers",
+                       "write full, or fewer layers");
     const Lowering lowering = lowering_for(experiment, schedule, layers);
     // Measured: STP of 32 layers at tp 4, the most ops a layer.
     say_cost(double{1} * schedule.microbatches * std::accumulate(layers.begin(), layers.end(), 0),
