@@ -107,7 +107,13 @@ class SimulatedRows {
     widest_gap_ = std::max(widest_gap_, result.gap());
     keep(result, experiment, choice);
     note_recompute(run, experiment);
+    if (!experiment.hardware) return;
+    const HardwareProfile& profile = experiment.hardware->profile;
+    const int processors = profile.shared.count();
+    if (processors > 0 && experiment.strategy.world_size() > processors) crowded_ = profile.name;
   }
+  /// The profile whose processors are fewer than the ranks of a row; "" if there is none.
+  [[nodiscard]] const std::string& crowded() const { return crowded_; }
   /// For standard error; "" if each row's options do something.
   [[nodiscard]] std::string note() const;
   [[nodiscard]] const nlohmann::json& record() const { return record_; }
@@ -129,6 +135,7 @@ class SimulatedRows {
   std::optional<Row> nearest_, fastest_, fastest_that_fits_;  // nearest: with most memory left
   size_t recomputing_ = 0, in_vain_ = 0;  // rows that recompute, and those that save next to nothing by it
   std::set<std::string> in_vain_names_;
+  std::string crowded_;
 };
 
 void SimulatedRows::keep(const Result& result, const Experiment& experiment, const ScheduleChoice& choice) {
@@ -221,6 +228,10 @@ void simulate_command(const SimulateOptions& options, const Arguments& argv) {
   if (write_csv(options.csv, rows.csv()) && prints)
     std::printf("%s (simulated; bubbles of the busiest rank, memory of the fullest)\n%s",
                 scenario.title.c_str(), rows.text(scenario.file).c_str());
+  if (!rows.crowded().empty())
+    std::fprintf(stderr,
+                 "stp: ranks are more than the processors of %s, yet simulated as if each had its own\n",
+                 rows.crowded().c_str());
   if (const std::string note = rows.note(); !note.empty()) std::fprintf(stderr, "stp: %s\n", note.c_str());
   if (interrupted())
     throw Interrupted(kept_rows(rows.record().size(), scenario.rows(), {options.json, options.csv}));

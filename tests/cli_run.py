@@ -309,6 +309,7 @@ class Run(CommandLine):
 
     def test_a_prediction_changes_no_step(self):
         self.write_profile("cpu.json", shared_processors={"source": "a test's", "rates": [1, 0.9]})
+        self.assertIn("processors of a800", self.succeed("simulate", self.write(changed(HARDWARE, cluster="cpu.json"))).stderr)
         path = self.write(changed(RUN, schedules=["1f1b-i"], run={**RUN["run"], "type": "float32", "warmup": 0, "steps": 3}))
         run = ["run", path, "--backend", "cpu"]
         records = [self.json_of(*run), self.json_of(*run, "--predict", "cpu.json")]
