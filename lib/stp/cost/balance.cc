@@ -5,6 +5,8 @@
 #include <numeric>
 #include <set>
 
+#include "stp/cost/chain_costs.h"
+
 namespace stp {
 namespace {
 
@@ -182,31 +184,19 @@ std::optional<Value> smallest(std::vector<Value> candidates, Possible possible) 
 }  // namespace
 
 SplitCosts split_costs(const CostTable& table, const Lowering& lowering, int stages) {
-  // Costs of the first stage without layers, of one layer, and of the last stage without layers.
-  constexpr int kStages = 3;
-  Schedule schedule{"alone", Placement::loop(1, kStages), 1, {{}}};
-  for (const Action& action : {Action{Pass::F, 0, 0},
-                               {Pass::F, 1, 0},
-                               {Pass::F, 2, 0},
-                               {Pass::B, 2, 0},
-                               {Pass::B, 1, 0},
-                               {Pass::B, 0, 0}})
-    schedule.ranks[0].emplace_back(action);
-  Lowering alone{.backward = lowering.backward,
-                 .strategy = lowering.strategy.of_compute(),
-                 .embedding = lowering.embedding,
-                 .vision_layers = lowering.vision_layers};
-  const Program program = lower(std::move(schedule), {0, 1, 0}, alone);
-  const std::vector<double> seconds = op_seconds_without_factors(program, table);
-  std::array<double, kStages> by_stage{};
-  for (OpId id = 0; id < program.ops.size(); ++id) {
-    const OpKind kind = program.ops[id].kind;
-    if (kind == OpKind::compute || kind == OpKind::weight_gradients || kind == OpKind::all_to_all)
-      by_stage[program.stage_of(id)] += seconds[id];
-  }
-  SplitCosts costs{by_stage[1], std::vector<double>(stages, 0)};
-  costs.stage.front() += by_stage.front();
-  costs.stage.back() += by_stage.back();
+  const Strategy& strategy = lowering.strategy;
+  const UnitChains units = unit_chains(table, lowering);
+  const auto seconds = [&](const PassChains& of) {
+    double sum = 0;
+    for (const ChainCost& chain : {of.F, of.B_I, of.B_W})
+      sum += chain.compute + (strategy.exchanges_heads() ? chain.cp : 0);
+    return strategy.parts_of_microbatch() * sum;
+  };
+  const int again = strategy.recompute.first;
+  SplitCosts costs{seconds(again > 0 ? units.other : units.layer), {}};
+  costs.stage.assign(stages, again * (seconds(units.layer) - costs.layer));
+  costs.stage.front() += seconds(units.first);
+  costs.stage.back() += seconds(units.head);
   return costs;
 }
 

@@ -14,7 +14,7 @@ namespace stp {
 /// Seconds of one microbatch, forward and backward together.
 struct SplitCosts {
   double layer;
-  std::vector<double> stage;          // by virtual stage, without layers: vision encoder, embedding, head
+  std::vector<double> stage;          // by virtual stage, besides: vision encoder, embedding, head; block-N
   std::vector<double> layer_factors;  // one factor of `layer` per layer; empty: all 1
 
   /// Seconds of each virtual stage.

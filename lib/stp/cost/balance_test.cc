@@ -212,6 +212,9 @@ TEST(Balance, CostsAreTheComputeOfEachStage) {
   EXPECT_THAT(split_costs(table, {.embedding = true, .vision_layers = 3}, 2).stage, ElementsAre(3138, 96));
   // A recomputed layer runs its forward again.
   EXPECT_EQ(split_costs(table, {.strategy = {.recompute = {.layer = true}}}, 2).layer, 40);
+  const SplitCosts two = split_costs(table, {.strategy = {.recompute = {.layer = true, .first = 2}}}, 2);
+  EXPECT_EQ(two.layer, 31);
+  EXPECT_THAT(two.stage, ElementsAre(18, 18 + 96));
   table.layer_factors = {2, 3, 4, 5};  // of the model's layers and the step's microbatches
   table.microbatch_factors = {6, 7};
   EXPECT_EQ(split_costs(table, {.embedding = true}, 4).layer, 31);
