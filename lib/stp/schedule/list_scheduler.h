@@ -5,7 +5,6 @@
 #include <array>
 #include <cstdint>
 #include <stdexcept>
-#include <string>
 #include <vector>
 
 #include "stp/schedule/pipeline_state.h"
