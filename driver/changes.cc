@@ -130,7 +130,8 @@ void Changes::apply_to_file(const std::string& part, json& content) const {
 InputError Changes::blamed(const InputError& error, const std::vector<std::string>& scenarios) const {
   static const std::regex configuration(R"(^configurations\[[0-9]+\]( \(vary [0-9, ]+\))?\.)");
   const std::string field = std::regex_replace(error.field(), configuration, "");
-  if (error.file() != "-" && !error.file().ends_with(".json")) return error;  // of a checkpoint, say
+  const std::string& file = error.file();
+  if (!file.empty() && file != "-" && !file.ends_with(".json")) return error;  // of a checkpoint, say
   const bool of_scenario = std::ranges::any_of(scenarios, [&](const std::string& word) {
     return error.file() == word || error.file() == data_path("scenarios/" + word + ".json");
   });
@@ -139,8 +140,12 @@ InputError Changes::blamed(const InputError& error, const std::vector<std::strin
     if (!scenarios.empty() && of_scenario == of_file(change.path)) continue;
     const std::string& key = change.key;
     const std::string part = of_file(change.path) ? change.path[0] + "." : "";  // the file's fields lack it
-    if (((part + field) + ".").starts_with(key + ".") || (part + field).starts_with(key + "["))
-      return error.moved("--set", part + field);
+    const bool its = ((part + field) + ".").starts_with(key + ".") || (part + field).starts_with(key + "[");
+    if (its && unknown && part.empty())
+      return {"--set", field, error.problem(),
+              error.remedy() + "; fields of the cluster's and the model's file are cluster." + key +
+                  " and model." + key};
+    if (its) return error.moved("--set", part + field);
     if (unknown && key.starts_with(part + field + ".")) return error.moved("--set", key);  // set() made it
   }
   return error;

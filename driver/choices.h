@@ -75,6 +75,13 @@ std::string word_of(Choice choice, const Choices& choices) {
   return "";
 }
 
+template <typename Choices>
+std::vector<std::string> words_of(const Choices& choices) {
+  std::vector<std::string> words;
+  for (const auto& each : choices) words.emplace_back(each.name);
+  return words;
+}
+
 inline std::string word_of(const Recompute& recompute) {
   if (recompute.first > 0) return "block-" + std::to_string(recompute.first);
   return recompute == kLayernorm ? "layernorm" : word_of(recompute, kRecomputes);

@@ -49,8 +49,9 @@ struct TuneOptions {
   std::vector<std::string> set;                        // KEY=VALUE
   std::string scenario, model, cluster, runs_on, out;  // "": none; out: a new folder below results/runs
   int gpus = 0, global_batch = 0, seq = 0;             // 0: of the scenario
-  // Axes of the search; empty: all that is possible.
-  std::vector<int> tp, cp, pp, dp, chunks, microbatch_size;
+  // Axes of the search; empty: all that is possible. `ranks`: by kAxes.
+  std::array<std::vector<int>, std::size(kAxes)> ranks;
+  std::vector<int> chunks, microbatch_size;
   std::vector<std::string> schedules, recompute, tp_overlap, layers, sequence_parallel;
   std::vector<double> offload;
   std::optional<double> band;  // per cent within which steps count as equal; none: from rows of this GPU

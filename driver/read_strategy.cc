@@ -8,7 +8,7 @@ namespace {
 void read_parallel(JsonInput& input, Strategy& strategy) {
   JsonInput parallel = input.object("parallel");
   int64_t ranks = 1;
-  for (const auto& [name, value, largest] : kAxes) {
+  for (const auto& [name, value, largest, searched, megatron] : kAxes) {
     const bool required = value == &Strategy::pp;
     strategy.*value =
         required ? parallel.integer(name, 1, largest) : parallel.integer_or(name, 1, 1, largest);

@@ -19,30 +19,46 @@ constexpr int kLeastTokens = 1024;    // of a rank that shares a sequence, unles
 constexpr int kMostMicrobatch = 8;    // samples, unless asked for
 constexpr size_t kMostPlans = 50000;  // of 10 kB each
 
-// The axis's values: of the flag, else of the scenario (one value or a list), else none.
+// A field that a flag gives, too.
+struct Field {
+  json& object;      // that has it, or not
+  std::string path;  // ends with its key
+  std::string flag;
+
+  [[nodiscard]] std::string key() const { return path.substr(path.rfind('.') + 1); }
+  [[nodiscard]] bool given() const { return object.contains(key()); }
+  // Both would be a contradiction, or could become one.
+  void refuse_both(const std::string& file) const {
+    if (given()) throw InputError(file, path, "is given, and so is " + flag, "leave one of them out");
+  }
+};
+
+// The axis's values: of the flag, or of the scenario (one value or a list), or none. Takes them from the
+// scenario.
 template <typename Value>
-std::vector<Value> axis(const std::vector<Value>& flag, json& fields, const std::string& key,
-                        const std::string& file) {
-  std::vector<Value> values = flag;
-  if (const auto found = fields.find(key); found != fields.end()) {
-    try {
-      const json whole = found->is_array() ? *found : json::array({*found});
-      if (std::is_integral_v<Value> && !std::ranges::all_of(whole, &json::is_number_integer))
-        throw InputError(file, key, json_text(*found) + " is no whole number, or list of them",
-                         "write whole numbers");
-      if (flag.empty())
-        values = found->is_array() ? found->get<std::vector<Value>>() : std::vector{found->get<Value>()};
-    } catch (const json::exception&) {
-      throw InputError(file, key, "is no value or list of values of its kind", "see docs/scenarios.md");
-    }
-    fields.erase(found);
+std::vector<Value> axis(std::vector<Value> values, const Field& field, const std::string& file) {
+  if (!values.empty()) field.refuse_both(file);
+  if (field.given()) {
+    const json& found = field.object[field.key()];
+    const json whole = found.is_array() ? found : json::array({found});
+    constexpr bool integer = std::is_integral_v<Value>, number = std::is_arithmetic_v<Value>;
+    constexpr const char* kind = integer ? "whole number" : number ? "number" : "word";
+    const auto fits = [](const json& each) {
+      if (integer) return each.is_number_integer() && each.get<double>() == each.get<int>();
+      return number ? each.is_number() : each.is_string();
+    };
+    if (whole.empty() || !std::ranges::all_of(whole, fits))
+      throw InputError(file, field.path, json_text(found) + " is no " + kind + ", or list of them",
+                       "write what " + field.flag + " takes");
+    values = whole.get<std::vector<Value>>();
+    field.object.erase(field.key());
   }
   std::ranges::sort(values);
   values.erase(std::unique(values.begin(), values.end()), values.end());
   return values;
 }
 
-void check_numbers(const std::vector<int>& values, const char* flag, int most) {
+void check_numbers(const std::vector<int>& values, const std::string& flag, int most) {
   for (const int value : values)
     if (value < 1 || value > most)
       throw InputError("", flag, std::to_string(value) + " is not a number from 1 to " + std::to_string(most),
@@ -64,13 +80,6 @@ std::vector<int> divisors(int number) {
   return all;
 }
 
-template <typename Choices>
-std::vector<std::string> words_of(const Choices& choices) {
-  std::vector<std::string> words;
-  for (const auto& each : choices) words.emplace_back(each.name);
-  return words;
-}
-
 template <typename Value>
 bool has(const std::vector<Value>& values, const std::type_identity_t<Value>& value) {
   return std::ranges::find(values, value) != values.end();
@@ -78,20 +87,6 @@ bool has(const std::vector<Value>& values, const std::type_identity_t<Value>& va
 
 std::string numbers(const std::vector<int>& values) {
   return joined(values, [](int each) { return std::to_string(each); });
-}
-
-// All schedules; if `framework` is not null, those built into it; `as_csv`: those that a CSV file can hold.
-std::vector<std::string> names_of_schedules(const char* framework = nullptr, bool as_csv = false) {
-  std::vector<std::string> names;
-  for (const Generator* generator : generators()) {
-    if (framework != nullptr && std::ranges::none_of(generator->built_into, [&](const char* each) {
-          return each != nullptr && std::string(each) == framework;
-        }))
-      continue;
-    if (!as_csv || is_single_and_whole(make_schedule(*generator, {2, 4})))
-      names.emplace_back(generator->name);
-  }
-  return names;
 }
 
 // Fields that all configurations have: the scenario's, the flags' in place of them, else defaults.
@@ -103,63 +98,39 @@ json base_of(const TuneOptions& options, const Framework& framework, std::string
     base = read_json_file(file);
     if (!base.is_object()) throw InputError(file, "", "is no object", "write {…}");
     refuse_other_kind(base, file, "a scenario");
-    for (const char* key :
-         {"configurations", "costs", "run", "pairs", "microbatches", "layer_costs", "microbatch_costs"})
-      if (base.contains(key))
-        throw InputError(file, key, "is not for stp tune, which makes configurations of a model on a cluster",
-                         "remove it");
-    for (const char* key : {"name", "title", "comment", "order", "timeline", "compare"}) base.erase(key);
   }
   changes.apply_to_scenario(base);
-  const auto take = [&](const char* key, const std::string& word) {
-    if (!word.empty()) base[key] = is_path(word) ? path_of_user(word) : word;
-    if (!base.contains(key))
-      throw InputError(file, std::string("--") + key, "is missing", "name one of the suite's, or a file");
+  for (const char* key :
+       {"configurations", "costs", "run", "pairs", "microbatches", "layer_costs", "microbatch_costs"})
+    if (base.contains(key))
+      throw InputError(file, key, "is not for stp tune, which makes configurations of a model on a cluster",
+                       "remove it");
+  for (const char* key : {"name", "title", "comment", "order", "timeline", "compare"}) base.erase(key);
+  const auto take = [&](const char* key, const char* flag, bool given, const json& value,
+                        const char* remedy) {
+    const Field field{base, key, flag};
+    if (given) {
+      field.refuse_both(file);
+      base[key] = value;
+    }
+    if (!field.given()) throw InputError(file, flag, "is missing", remedy);
   };
-  take("model", options.model);
-  take("cluster", options.cluster);
-  if (options.seq > 0) base["seq"] = options.seq;
-  if (options.global_batch > 0) base["global_batch"] = options.global_batch;
-  for (const char* key : {"seq", "global_batch"})
-    if (!base.contains(key) || !base[key].is_number_integer())
-      throw InputError(file, key, "is missing, or no whole number",
-                       std::string("write --") + (key[0] == 's' ? "seq" : "global-batch"));
+  const auto take_file = [&](const char* key, const char* flag, const std::string& word) {
+    take(key, flag, !word.empty(), is_path(word) ? path_of_user(word) : word,
+         "name one of the suite's, or a file");
+  };
+  take_file("model", "--model", options.model);
+  take_file("cluster", "--cluster", options.cluster);
+  take("seq", "--seq", options.seq > 0, options.seq, "write the tokens of a sample");
+  take("global_batch", "--global-batch", options.global_batch > 0, options.global_batch,
+       "write the samples of a step");
   json defaults = {{"zero", 1}, {"implementation", "megatron-te"}};
   defaults.update(json::parse(framework.fields));
   defaults.update(base);
   return defaults;
 }
 
-const Framework& find_framework(const std::string& name) {
-  std::vector<std::string> names;
-  for (const Framework& each : frameworks()) {
-    if (name == each.name) return each;
-    if (*each.name != '\0') names.emplace_back(each.name);
-  }
-  throw InputError("", "--runs-on", "there is no framework \"" + name + "\"",
-                   did_you_mean(name, names) + "there are " + joined(names));
-}
-
 }  // namespace
-
-// Megatron-LM: its arguments. PyTorch: its pipelining's runtime takes any order as a CSV file.
-const std::vector<Framework>& frameworks() {
-  static const std::vector<std::string> everything = words_of(kRecomputes),
-                                        of_torch{"none", "selective", "full"};
-  constexpr const char* torch = R"({"implementation": "suite", "release": "block"})";
-  static const std::vector<Framework> all{
-      {"", names_of_schedules(), everything, {"none", "megatron", "domino"}, true, "{}", ""},
-      {"megatron",
-       names_of_schedules("megatron"),
-       {"none", "selective", "mlp", "full"},
-       {"none", "megatron"},
-       false,
-       R"({"implementation": "megatron-te", "backward": "megatron", "release": "megatron"})",
-       "megatron-batched"},
-      {"pytorch", names_of_schedules("pytorch"), of_torch, {"none"}, false, torch, ""},
-      {"pytorch-csv", names_of_schedules(nullptr, true), of_torch, {"none"}, false, torch, ""}};
-  return all;
-}
 
 bool Saver::covers(const Saver& other) const {
   const Recompute &a = recompute, &b = other.recompute;
@@ -212,64 +183,69 @@ InputError Refused::all() const {
 TuneSpace::TuneSpace(const TuneOptions& options)
     : gpus(options.gpus), framework(find_framework(options.runs_on)), changes_(options.set) {
   base_ = base_of(options, framework, file, changes_);
+  global_batch_ = JsonInput(base_, file).integer("global_batch", 1);
+  base_.erase("global_batch");
   read_axes(options);
-  base_["parallel"]["pp"] = 1;  // until a plan has its own
+  base_["parallel"]["pp"] = base_["microbatches"] = 1;  // until a plan has its own
   base_["schedules"] = {"1f1b"};
   first_ = read(base_);
   layers_ = first_->hardware->model.layers;
   read_savers(options);
-  read_plans(base_.at("global_batch").get<int>());
+  read_plans();
 }
 
 void TuneSpace::read_axes(const TuneOptions& options) {
   json& base = base_;
   json& parallel = base.emplace("parallel", json::object()).first.value();
   if (!parallel.is_object()) throw InputError(file, "parallel", "is no object", "write {…}");
-  tp_ = axis(options.tp, parallel, "tp", file);
-  cp_ = axis(options.cp, parallel, "cp", file);
-  pp_ = axis(options.pp, parallel, "pp", file);
-  dp_ = axis(options.dp, parallel, "dp", file);
-  if (const auto method = parallel.find("cp_method"); method != parallel.end() && cp_ != std::vector{1}) {
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const std::string name = kAxes[i].name, flag = "--" + name;
+    ranks_[i] = axis(options.ranks[i], {parallel, "parallel." + name, flag}, file);
+    check_numbers(ranks_[i], flag, kAxes[i].most);
+    if (!ranks_[i].empty() && std::ranges::all_of(ranks_[i], [&](int each) { return gpus % each != 0; }))
+      throw InputError("", flag,
+                       numbers(ranks_[i]) + " does not divide the " + std::to_string(gpus) + " of --gpus",
+                       "use a divisor");
+  }
+  const auto cp = std::ranges::find(kAxes, &Strategy::cp, &Axis::ranks) - std::begin(kAxes);
+  if (const auto method = parallel.find("cp_method");
+      method != parallel.end() && ranks_[cp] != std::vector{1}) {
     cp_method_ = *method;
     check_words({method->is_string() ? method->get<std::string>() : json_text(*method)}, "parallel.cp_method",
                 words_of(kCpMethods));
     parallel.erase(method);
   }
-  chunks_ = axis(options.chunks, base, "chunks", file);
-  microbatch_sizes_ = axis(options.microbatch_size, base, "microbatch_size", file);
-  for (const auto& [values, flag] : {std::pair{&tp_, "--tp"}, {&cp_, "--cp"}, {&pp_, "--pp"}, {&dp_, "--dp"}})
-    check_numbers(*values, flag, 1 << 16);
+  chunks_ = axis(options.chunks, {base, "chunks", "--chunks"}, file);
+  microbatch_sizes_ = axis(options.microbatch_size, {base, "microbatch_size", "--microbatch-size"}, file);
   check_numbers(chunks_, "--chunks", kMaxChunks);
   check_numbers(microbatch_sizes_, "--microbatch-size", 1 << 20);
-  const auto words = [&](const std::vector<std::string>& flag, json& fields, const char* key,
-                         const char* name, const std::vector<std::string>& possible,
-                         const std::vector<std::string>& known) {
-    std::vector<std::string> values = axis(flag, fields, key, file);
-    check_words(values, name, known);
+  const auto words = [&](const std::vector<std::string>& given, const char* key, const char* flag,
+                         const std::vector<std::string>& possible, const std::vector<std::string>& known) {
+    std::vector<std::string> values = axis(given, {base, key, flag}, file);
+    check_words(values, flag, known);
     if (*framework.name != '\0')
-      check_words(values, name, possible, " in what " + std::string(framework.name) + " runs");
+      check_words(values, flag, possible, " in what " + std::string(framework.name) + " runs");
     return values.empty() ? possible : values;
   };
-  schedules_ =
-      words(options.schedules, base, "schedules", "--schedule", framework.schedules, names_of_schedules());
+  const Framework& everything = find_framework("");
+  schedules_ = words(options.schedules, "schedules", "--schedule", framework.schedules, everything.schedules);
   if (schedules_ == framework.schedules)
     std::erase_if(schedules_, [](const std::string& name) { return find_generator(name).slow; });
-  overlaps_ = words(options.tp_overlap, base, "tp_overlap", "--tp-overlap", framework.tp_overlap,
-                    words_of(kTpOverlaps));
-  splits_ =
-      words(options.layers, base, "layers_per_chunk", "--layers", {"balanced", "even"}, {"balanced", "even"});
+  overlaps_ =
+      words(options.tp_overlap, "tp_overlap", "--tp-overlap", framework.tp_overlap, words_of(kTpOverlaps));
+  splits_ = words(options.layers, "layers_per_chunk", "--layers", {"balanced", "even"}, {"balanced", "even"});
   recomputes_ =
-      words(options.recompute, base, "recompute", "--recompute", framework.recompute, words_of(kRecomputes));
+      words(options.recompute, "recompute", "--recompute", framework.recompute, everything.recompute);
   if (const auto found = base.find("sequence_parallel"); found != base.end() && found->is_boolean())
     *found = found->get<bool>() ? "on" : "off";
-  sequence_ = words(options.sequence_parallel, base, "sequence_parallel", "--sequence-parallel",
-                    {"off", "on"}, {"off", "on"});
-  offloads_ = options.offload;
-  if (const auto found = base.find("offload"); found != base.end()) {
-    json ratio = *found;
-    offloads_ = axis(options.offload, ratio, "ratio", file);
-    base.erase("offload");
-  }
+  sequence_ = words(options.sequence_parallel, "sequence_parallel", "--sequence-parallel", {"off", "on"},
+                    {"off", "on"});
+  json& offload = base.emplace("offload", json::object()).first.value();
+  if (!offload.is_object()) throw InputError(file, "offload", "is no object", R"(write {"ratio": …})");
+  offloads_ = axis(options.offload, {offload, "offload.ratio", "--offload"}, file);
+  for (const auto& [key, value] : offload.items())
+    throw InputError(file, "offload." + key, "is not searched", "remove it");
+  base.erase("offload");
   for (const double ratio : offloads_)
     if (!(ratio >= 0 && ratio <= 1) || (ratio > 0 && !framework.offload))
       throw InputError(
@@ -347,6 +323,8 @@ void TuneSpace::read_plan(const Strategy& strategy, int microbatch_size, bool se
   json& parallel = one["parallel"];
   for (const Axis& axis : kAxes) parallel[axis.name] = strategy.*axis.ranks;
   if (strategy.cp > 1 && !cp_method_.is_null()) parallel["cp_method"] = cp_method_;
+  one.erase("microbatches");
+  one["global_batch"] = global_batch_;
   one["microbatch_size"] = microbatch_size;
   one["sequence_parallel"] = sequence;
   one["tp_overlap"] = overlap;
@@ -364,14 +342,15 @@ void TuneSpace::read_plan(const Strategy& strategy, int microbatch_size, bool se
 
 InputError TuneSpace::no_split() const {
   std::string with;
-  const auto add = [&](const char* name, const std::vector<int>& values, const std::string& usual) {
-    const std::string text = values.empty() ? usual : numbers(values);
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const auto& [name, member, most, searched, megatron] = kAxes[i];
+    const std::string text = !ranks_[i].empty()        ? numbers(ranks_[i])
+                             : member == &Strategy::tp ? "up to " + std::to_string(machine().gpus_per_node)
+                             : member == &Strategy::pp
+                                 ? "up to the model's " + std::to_string(layers_) + " layers"
+                                 : "";
     if (!text.empty()) with += (with.empty() ? "" : ", ") + std::string(name) + " " + text;
-  };
-  add("tp", tp_, "up to " + std::to_string(first_->hardware->profile.gpus_per_node));
-  add("cp", cp_, "");
-  add("pp", pp_, "up to the model's " + std::to_string(layers_) + " layers");
-  add("dp", dp_, "");
+  }
   return {file, "--gpus", std::to_string(gpus) + " cannot be divided as tp · cp · pp · dp with " + with,
           "use another number, or leave an axis free"};
 }
@@ -388,11 +367,11 @@ InputError TuneSpace::no_variant() const {
 }
 
 // Those with which the batch divides.
-std::vector<int> TuneSpace::microbatch_sizes(int global_batch, int dp) const {
+std::vector<int> TuneSpace::microbatch_sizes(int dp) const {
   std::vector<int> sizes = microbatch_sizes_;
   if (sizes.empty())
     for (int size = 1; size <= kMostMicrobatch; size *= 2) sizes.push_back(size);
-  std::erase_if(sizes, [&](int size) { return global_batch % (int64_t{size} * dp) != 0; });
+  std::erase_if(sizes, [&](int size) { return global_batch_ % (int64_t{size} * dp) != 0; });
   return sizes;
 }
 
@@ -413,34 +392,42 @@ void TuneSpace::read_split(const Strategy& strategy, const std::vector<int>& siz
       }
 }
 
-void TuneSpace::read_plans(int global_batch) {
-  const HardwareProfile& machine = first_->hardware->profile;
-  const int seq = first_->hardware->seq;
-  const auto chosen = [](const std::vector<int>& axis, int value, bool by_default) {
-    return axis.empty() ? by_default : has(axis, value);
-  };
-  int64_t least = 0;  // samples that dp and a microbatch size divide
-  bool batch = false;
-  for (const int tp : divisors(gpus)) {
-    if (!chosen(tp_, tp, tp <= machine.gpus_per_node)) continue;
-    for (const int cp : divisors(gpus / tp)) {
-      if (!chosen(cp_, cp, cp == 1 || seq / cp >= kLeastTokens)) continue;
-      for (const int pp : divisors(gpus / tp / cp)) {
-        const int dp = gpus / tp / cp / pp;
-        if (!chosen(pp_, pp, pp <= layers_) || !chosen(dp_, dp, true)) continue;
-        const int64_t samples = int64_t{microbatch_sizes_.empty() ? 1 : microbatch_sizes_.front()} * dp;
-        least = least == 0 ? samples : std::min(least, samples);
-        const std::vector<int> sizes = microbatch_sizes(global_batch, dp);
-        batch = batch || !sizes.empty();
-        read_split({.tp = tp, .cp = cp, .dp = dp, .pp = pp}, sizes);
-      }
-    }
+bool TuneSpace::tries(size_t axis, int ranks) const {
+  if (!ranks_[axis].empty()) return has(ranks_[axis], ranks);
+  const auto member = kAxes[axis].ranks;
+  if (member == &Strategy::tp) return ranks <= machine().gpus_per_node;
+  if (member == &Strategy::cp) return ranks == 1 || first_->hardware->seq / ranks >= kLeastTokens;
+  return member != &Strategy::pp || ranks <= layers_;
+}
+
+void TuneSpace::divide(Strategy strategy, int ranks, size_t axis, std::vector<Strategy>& all) const {
+  if (axis == ranks_.size()) {
+    if (ranks == 1) all.push_back(strategy);
+    return;
   }
-  if (least == 0) throw no_split();
+  for (const int each : divisors(ranks)) {
+    if (!tries(axis, each)) continue;
+    strategy.*kAxes[axis].ranks = each;
+    divide(strategy, ranks / each, axis + 1, all);
+  }
+}
+
+void TuneSpace::read_plans() {
+  std::vector<Strategy> all;
+  divide({}, gpus, 0, all);
+  if (all.empty()) throw no_split();
+  int64_t least = INT64_MAX;  // samples that dp and a microbatch size divide
+  bool batch = false;
+  for (const Strategy& strategy : all) {
+    least = std::min(least, int64_t{microbatch_sizes_.empty() ? 1 : microbatch_sizes_.front()} * strategy.dp);
+    const std::vector<int> sizes = microbatch_sizes(strategy.dp);
+    batch = batch || !sizes.empty();
+    read_split(strategy, sizes);
+  }
   if (!batch)
     throw InputError(
         file, "--global-batch",
-        std::to_string(global_batch) + " samples divide by no dp · microbatch size of these GPUs",
+        std::to_string(global_batch_) + " samples divide by no dp · microbatch size of these GPUs",
         "use a multiple of " + std::to_string(least) + ", or a larger tp, cp or pp");
   if (configurations == 0) throw no_variant();
   if (plans.empty()) throw refused.all();

@@ -7,19 +7,10 @@
 #include <vector>
 
 #include "commands.h"
+#include "framework.h"
 #include "scenario.h"
 
 namespace stp {
-
-/// What a framework can run; "" lists everything.
-struct Framework {
-  const char* name;
-  std::vector<std::string> schedules, recompute, tp_overlap;
-  bool offload;                      // whether activations go to the host
-  const char* fields;                // of a scenario: defaults, as JSON
-  const char* single_chunk_release;  // `release` with one chunk a rank; "": as for others
-};
-const std::vector<Framework>& frameworks();
 
 /// Configurations that are refused.
 struct Refused {
@@ -70,8 +61,13 @@ class TuneSpace {
  private:
   void read_axes(const TuneOptions& options);
   void read_savers(const TuneOptions& options);
-  void read_plans(int global_batch);
-  [[nodiscard]] std::vector<int> microbatch_sizes(int global_batch, int dp) const;
+  void read_plans();
+  [[nodiscard]] const HardwareProfile& machine() const { return first_->hardware->profile; }
+  /// Whether an axis, by its place in kAxes, takes so many ranks.
+  [[nodiscard]] bool tries(size_t axis, int ranks) const;
+  /// Adds all divisions of `ranks` over the axes from `axis` on.
+  void divide(Strategy strategy, int ranks, size_t axis, std::vector<Strategy>& all) const;
+  [[nodiscard]] std::vector<int> microbatch_sizes(int dp) const;
   [[nodiscard]] InputError no_split() const;
   [[nodiscard]] InputError no_variant() const;
   void read_split(const Strategy& strategy, const std::vector<int>& microbatch_sizes);
@@ -82,8 +78,9 @@ class TuneSpace {
   nlohmann::json base_;              // fields that all configurations have
   std::optional<Experiment> first_;  // the files that all share
   nlohmann::json cp_method_;         // of configurations with context parallelism; null: its default
-  int layers_ = 0;
-  std::vector<int> tp_, cp_, pp_, dp_, chunks_, microbatch_sizes_;  // empty: all that is possible
+  int layers_ = 0, global_batch_ = 0;
+  std::array<std::vector<int>, std::size(kAxes)> ranks_;  // by kAxes; these three empty: all that is possible
+  std::vector<int> chunks_, microbatch_sizes_;
   std::vector<std::string> schedules_, splits_, recomputes_, overlaps_;
   std::vector<std::string> sequence_;
   std::vector<double> offloads_;

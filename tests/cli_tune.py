@@ -107,6 +107,10 @@ class Tune(CommandLine):
             for one in parallel:
                 self.assertEqual(one.get("cp_method"), "all-to-all" if one["cp"] > 1 else None)
 
+    def test_a_batch_may_have_more_samples_than_a_replica_microbatches(self):
+        words = with_flags(SMALL, ["--global-batch", str(1 << 21), "--gpus", "4096", "--dp", "4096", "--recompute", "full", "--schedule", "1f1b"])
+        self.assertEqual(self.tuned(*words, "--set", "cluster.memory_gb=400")[0]["best"][0]["configuration"]["microbatches"], 1 << 9)
+
     def test_contradictions_are_said(self):
         words = with_flags(SMALL, ["--schedule", "1f1b", "--cp", "1", "--tp-overlap", "megatron", "--sequence-parallel", "off"])
         record, _ = self.tuned(*words)
@@ -187,7 +191,8 @@ class Tune(CommandLine):
     def test_refusals(self):
         config = self.write(CONFIG)
         for words, said in (
-            (["--gpus", "7", "--pp", "2"], ["--gpus", "7 cannot be divided", "pp 2", "leave an axis free"]),
+            (["--gpus", "12", "--tp", "4", "--pp", "2,6"], ["--gpus", "12 cannot be divided", "pp 2, 6", "leave an axis free"]),
+            (["--gpus", "7", "--pp", "2,3"], ["--pp", "2, 3 does not divide the 7 of --gpus"]),
             (["--global-batch", "7", "--dp", "2"], ["--global-batch", "7 samples", "a multiple of 2,"]),
             (["--microbatch-size", "3"], ["--global-batch", "a multiple of 3,"]),
             (["--tp", "16"], ["all configurations are refused", "parallel.tp: 16 does not divide", "use a divisor"]),
@@ -204,14 +209,25 @@ class Tune(CommandLine):
             (["--recompute", "some"], ["--recompute", "some"]),
             (["--offload", "2"], ["--offload", "2"]),
             (["--tp", "0"], ["--tp", "0"]),
-            (["--tp", "3"], ["--gpus"]),
             (["--model", str(config), "--gpus", "2", "--recompute", "none", "--offload", "0"], ["fits in none", "lacks", "GB", "more GPUs"]),
-            (["--set", "releases=chain"], ["releases"]),
-        ):
+            (["--set", "releases=chain"], ["--set: releases: ", "cluster.releases"]),
+            (["--set", "layer_costs=[1]"], ["--set: layer_costs: is not for stp tune"]),
+            (["--set", "run={}"], ["--set: run: is not for stp tune"]),
+            (["--set", "layers_per_chunk=[40]"], ["--set: layers_per_chunk: [40] is no word", "--layers"]),
+            (["--set", "parallel.tp=4294967300"], ["--set: parallel.tp: 4294967300 is no whole number"]),
+            *[(["--set", f"{field}=1"], [f"--set: {field}: is given, and so is {flag};"]) for field, flag in (
+                ("model", "--model"), ("cluster", "--cluster"), ("seq", "--seq"), ("global_batch", "--global-batch"), ("recompute", "--recompute"),
+                ("microbatch_size", "--microbatch-size"))],
+            *[([flag, value, "--set", f"{field}={value}"], [f"--set: {field}: is given, and so is {flag};"]) for field, flag, value in (
+                ("parallel.tp", "--tp", "4"), ("parallel.dp", "--dp", "4"), ("chunks", "--chunks", "2"), ("schedules", "--schedule", "stp"),
+                ("sequence_parallel", "--sequence-parallel", "on"), ("tp_overlap", "--tp-overlap", "none"), ("layers_per_chunk", "--layers", "even"))],
+        ):  # fmt: skip
             given = with_flags([*SMALL, "--out", str(self.folder / "refused")], words)
             self.refused(["tune", *given], *said)
-        for content, *said in (([1], "is no object"), ({"parallel": 5}, "parallel: is no object"), ({"parallel": {"tp": 8.9}}, "tp: 8.9 is no whole"),
-                               ({"microbatch_size": [1, True]}, "microbatch_size: [1,true] is no whole")):  # fmt: skip
+        for content, *said in (([1], "is no object"), ({"parallel": 5}, "parallel: is no object"), ({"parallel": {"tp": 8.9}}, "parallel.tp: 8.9 is no whole"),
+                               ({"chunks": [1, True]}, "chunks: [1,true] is no whole"), ({"offload": 3}, "offload: is no object"),
+                               ({"offload": {"chunks": 1}}, "offload.chunks: is not searched"), ({"seq": 3072}, "s.json: seq: is given, and so is --seq;"),
+                               ({"offload": {"ratio": 0}}, "offload.ratio: is given, and so is --offload;")):  # fmt: skip
             self.refused(["tune", self.write(content), *SMALL, "--out", str(self.folder / "refused")], *said)
         self.refused(["tune", *SMALL, "--set", "parallel=5", "--out", str(self.folder / "refused")], "parallel: is no object")
         self.assertIn("none, selective, full, block-1, norm+activation, mlp, attn+mlp", " ".join(self.succeed("help", "tune").stdout.split()))

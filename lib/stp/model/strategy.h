@@ -163,10 +163,16 @@ struct Axis {
   const char* name;
   int Strategy::*ranks;
   int most;
+  const char* searched;  // what `stp tune` tries if it is not told, in words
+  const char* megatron;  // Megatron-LM's argument; null: it follows from the others
 };
-inline constexpr Axis kAxes[] = {{"tp", &Strategy::tp, 1 << 16},
-                                 {"pp", &Strategy::pp, 4096},
-                                 {"cp", &Strategy::cp, 1024},
-                                 {"dp", &Strategy::dp, 1 << 16}};
+inline constexpr Axis kAxes[] = {
+    {"tp", &Strategy::tp, 1 << 16, "Tensor-parallel ranks (default: within a node)",
+     "tensor-model-parallel-size"},
+    {"pp", &Strategy::pp, 4096, "Pipeline ranks (default: up to one a layer)",
+     "pipeline-model-parallel-size"},
+    {"cp", &Strategy::cp, 1024, "Context-parallel ranks (default: at least 1024 tokens a rank)",
+     "context-parallel-size"},
+    {"dp", &Strategy::dp, 1 << 16, "Data-parallel replicas", nullptr}};
 
 }  // namespace stp

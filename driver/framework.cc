@@ -1,0 +1,56 @@
+#include "framework.h"
+
+#include <algorithm>
+
+#include "baselines/registry.h"
+#include "choices.h"
+
+namespace stp {
+namespace {
+
+// All schedules; if `framework` is not null, those built into it; `as_csv`: those that a CSV file can hold.
+std::vector<std::string> names_of_schedules(const char* framework = nullptr, bool as_csv = false) {
+  std::vector<std::string> names;
+  for (const Generator* generator : generators()) {
+    if (framework != nullptr && std::ranges::none_of(generator->built_into, [&](const char* each) {
+          return each != nullptr && std::string(each) == framework;
+        }))
+      continue;
+    if (!as_csv || is_single_and_whole(make_schedule(*generator, {2, 4})))
+      names.emplace_back(generator->name);
+  }
+  return names;
+}
+
+}  // namespace
+
+// Megatron-LM: its arguments. PyTorch: its pipelining's runtime takes any order as a CSV file.
+const std::vector<Framework>& frameworks() {
+  static const std::vector<std::string> everything = words_of(kRecomputes),
+                                        of_torch{"none", "selective", "full"};
+  constexpr const char* torch = R"({"implementation": "suite", "release": "block"})";
+  static const std::vector<Framework> all{
+      {"", names_of_schedules(), everything, {"none", "megatron", "domino"}, true, "{}", ""},
+      {"megatron",
+       names_of_schedules("megatron"),
+       {"none", "selective", "mlp", "full"},
+       {"none", "megatron"},
+       false,
+       R"({"implementation": "megatron-te", "backward": "megatron", "release": "megatron"})",
+       "megatron-batched"},
+      {"pytorch", names_of_schedules("pytorch"), of_torch, {"none"}, false, torch, ""},
+      {"pytorch-csv", names_of_schedules(nullptr, true), of_torch, {"none"}, false, torch, ""}};
+  return all;
+}
+
+const Framework& find_framework(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Framework& each : frameworks()) {
+    if (name == each.name) return each;
+    if (*each.name != '\0') names.emplace_back(each.name);
+  }
+  throw InputError("", "--runs-on", "there is no framework \"" + name + "\"",
+                   did_you_mean(name, names) + "there are " + joined(names));
+}
+
+}  // namespace stp

@@ -1,0 +1,21 @@
+// What frameworks that train can run, for `stp tune`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace stp {
+
+/// What a framework can run; "" lists everything.
+struct Framework {
+  const char* name;
+  std::vector<std::string> schedules, recompute, tp_overlap;
+  bool offload;                      // whether activations go to the host
+  const char* fields;                // of a scenario: defaults, as JSON
+  const char* single_chunk_release;  // `release` with one chunk a rank; "": as for others
+};
+const std::vector<Framework>& frameworks();
+/// The one of this name, or InputError.
+const Framework& find_framework(const std::string& name);
+
+}  // namespace stp
