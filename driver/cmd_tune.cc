@@ -59,20 +59,30 @@ std::string beside(const Tuned& one, const Tuned& other) {
   return text.empty() ? "the same" : text;
 }
 
+const Tuned& fastest_of(const TuneResult& result) {
+  return *std::ranges::min_element(result.best, {}, [](const Tuned& one) { return one.outcome.step_s; });
+}
+
 std::string why_first(const TuneResult& result, const ErrorBand& band) {
   const Tuned& first = result.best.front();
-  const Tuned& fastest =
-      *std::ranges::min_element(result.best, {}, [](const Tuned& one) { return one.outcome.step_s; });
-  const StepOutcome& quick = fastest.outcome;
-  const double slower = first.outcome.step_s / quick.step_s - 1;
+  const Tuned& fastest = fastest_of(result);
+  const StepOutcome &own = first.outcome, &quick = fastest.outcome;
+  const double slower = own.step_s / quick.step_s - 1;
   std::string text = first.name() + " is ";
-  if (first.outcome.step_s <= quick.step_s)
+  if (own.step_s <= quick.step_s)
     text += "the fastest";
   else
     text += (slower < kSeen ? "as fast as" : share_text(slower) + " slower than") + " the fastest, " +
-            fastest.name() + ", and " + (first.fit != fastest.fit ? "surely fits" : "simpler or smaller") +
-            ", with " + fixed(std::abs(first.outcome.margin_gb - quick.margin_gb), 0) + " GB " +
-            (first.outcome.margin_gb >= quick.margin_gb ? "more" : "less") + " room";
+            fastest.name() + ", and " +
+            (first.fit != fastest.fit                                ? "surely fits"
+             : first.complicated.size() < fastest.complicated.size() ? "simpler"
+                                                                     : "smaller") +
+            ", with " + fixed(std::abs(own.margin_gb - quick.margin_gb), 0) + " GB " +
+            (own.margin_gb >= quick.margin_gb ? "more" : "less") + " room";
+  const auto beaten = std::ranges::count_if(result.points, [&](const StepOutcome& one) {
+    return one.step_s < own.step_s && one.peak_gb < own.peak_gb;
+  });
+  if (beaten > 0) text += "; " + std::to_string(beaten) + " with more options are faster and smaller";
   text += ". " + std::to_string(result.equals) + " configurations are within " + share_text(band.share) +
           " of the fastest and count as equal: those that surely fit first, then fewer options, then less "
           "memory. " +
@@ -130,41 +140,90 @@ json to_json(const Tuned& one, const Tuned& first) {
           {"beside_first", &one == &first ? "first" : beside(one, first)}};
 }
 
-// Of the experiments that published throughputs judge, the median of their mean errors in the ratio of two
-// configurations: of those on this cluster, or of all if these have fewer than ten rows. An error that all
-// configurations of a job share does not change which one is faster.
-ErrorBand error_band(const std::string& cluster) {
-  struct Errors {
-    std::vector<double> means;
-    int rows = 0;
-  } own, all;
+// The mean errors of a figure, sorted, in the experiments that published ones judge: those on `cluster`, or
+// all if it is "". None if the suite's results are not installed.
+struct MeanErrors {
+  std::vector<double> means;
+  int rows = 0;
+
+  [[nodiscard]] double median() const { return means.empty() ? 0 : means[means.size() / 2]; }
+};
+MeanErrors errors_of(const std::string& figure, const std::string& cluster) {
+  MeanErrors errors;
   const std::string summary = data_path("results/reference/simulated/summary.json");
-  if (!fs::exists(summary)) return {kUsualBand, "The band is the suite's mark for throughputs"};
+  if (!fs::exists(summary)) return errors;
   const json experiments = read_json_file(summary).at("experiments");
   for (const json& experiment : experiments) {
-    const json& error = experiment.value("ratio_error_mean", json());
+    const json& error = experiment.value(figure + "_error_mean", json());
     const std::string scenario = data_path("scenarios/" + experiment.at("id").get<std::string>() + ".json");
     // Others vary the model, or repeat published rows of these.
     const bool judged = experiment.at("verdict") != "not testable here";
     if (!error.is_number() || !judged || !fs::exists(scenario)) continue;
-    const int rows = experiment.at("rows").get<int>() - experiment.at("calibration_rows").get<int>();
-    const bool here = read_json_file(scenario).value("cluster", "") == cluster;
-    for (Errors* errors : {&all, here ? &own : nullptr}) {
-      if (errors == nullptr) continue;
-      errors->means.push_back(error.get<double>());
-      errors->rows += rows;
-    }
+    if (!cluster.empty() && read_json_file(scenario).value("cluster", "") != cluster) continue;
+    errors.means.push_back(error.get<double>());
+    errors.rows += experiment.at("rows").get<int>() - experiment.at("calibration_rows").get<int>();
   }
+  std::ranges::sort(errors.means);
+  return errors;
+}
+
+// The median of the mean errors in the ratio of two configurations, on this cluster, or of all if it has few
+// rows. An error that all configurations of a job share does not change which one is faster.
+ErrorBand error_band(const std::string& cluster) {
+  const MeanErrors own = errors_of("ratio", cluster);
   const bool few = own.rows < kFewRows;
-  std::vector<double>& means = (few ? all : own).means;
-  if (means.empty()) return {kUsualBand, "The band is the suite's mark for throughputs"};
-  std::ranges::sort(means);
-  return {means[means.size() / 2],
-          "The band is the median, over " + std::to_string(means.size()) +
+  const MeanErrors errors = few ? errors_of("ratio", "") : own;
+  if (errors.means.empty()) return {kUsualBand, "The band is the suite's mark for throughputs"};
+  return {errors.median(),
+          "The band is the median, over " + std::to_string(errors.means.size()) +
               " experiments that published throughputs judge" + (few ? "" : ", on " + cluster) +
               ", of their mean error in the ratio of two configurations of one job" +
               (few ? "; " + cluster + " has " + std::to_string(own.rows) + " such rows of its own, too few"
                    : "")};
+}
+
+// What is known of the error that all configurations share.
+std::string of_absolute_times(const NamedData& cluster, const std::string& name) {
+  const MeanErrors errors = errors_of("throughput", name);
+  std::string text = "Times are less certain than their ratios: ";
+  if (errors.means.empty())
+    text += "no published throughput judges " + name;
+  else
+    text += "published throughputs on " + name + " differ by " + share_text(errors.means.front()) +
+            (errors.means.size() == 1 ? "" : " to " + share_text(errors.means.back())) + " on average";
+  const json gemms = cluster.content->value("gemm_sustained", json::object());
+  if (gemms.contains("range")) {
+    const double value = gemms.at("value").get<double>();
+    const auto change = [&](const char* end) {
+      return percent(value / gemms.at("range").at(end).get<double>() - 1);
+    };
+    text += "; that of GEMMs by " + change("to") + " to " + change("from") + " (the range of gemm_sustained)";
+  }
+  return text + ".";
+}
+
+// What to know of the first choice and the fastest beside their figures.
+std::vector<std::string> notes_on(const TuneSpace& space, const TuneResult& result) {
+  const Tuned &first = result.best.front(), &fastest = fastest_of(result);
+  const Experiment::Hardware& hardware = *first.experiment.hardware;
+  std::vector<std::string> notes{of_absolute_times(hardware.cluster_data, hardware.profile.name)};
+  if (const MeanErrors peaks = errors_of("memory", "");
+      first.outcome.margin_gb < peaks.median() * first.outcome.peak_gb)
+    notes.push_back("The first choice may not fit: its margin is less than the " +
+                    share_text(peaks.median()) +
+                    " by which peaks of memory differ from published ones (median of the means of " +
+                    std::to_string(peaks.means.size()) + " experiments).");
+  const int vocab = hardware.model_data.content->at("vocab_size").get<int>();
+  if (hardware.model.vocab != vocab)
+    notes.push_back("The first choice pads the vocabulary of " + std::to_string(vocab) + " to " +
+                    std::to_string(hardware.model.vocab) + ", a multiple of " +
+                    std::to_string(hardware.model.vocab_multiple) +
+                    " · tp, as Megatron-LM does (--set model.make_vocab_size_divisible_by).");
+  for (const Tuned* one : {&first, &fastest})
+    for (const std::string& end : space.ends(one->experiment))
+      if (one == &first || &fastest != &first)
+        notes.push_back((one == &first ? "The first choice has " : "The fastest has ") + end + ".");
+  return notes;
 }
 
 // The table of the best, why the first is first, and what was left out.
@@ -180,8 +239,8 @@ std::string tune_text(const TuneSpace& space, const TuneResult& result, const Er
                percent(outcome.step_s / outcome.lower_bound_s - 1),
                &one == &first ? "" : beside(one, first)});
   }
-  return table.text() +
-         wrapped(why_first(result, band) + "\n" + left_out(result.counts) + of_memory(space) + "\n");
+  return table.text() + wrapped(why_first(result, band) + "\n" + left_out(result.counts) + of_memory(space) +
+                                "\n" + joined(notes_on(space, result), {}, "\n") + "\n");
 }
 
 // results/schema/tune.schema.json.
@@ -190,7 +249,7 @@ json tune_json(const TuneSpace& space, const TuneResult& result, const ErrorBand
   const auto& hardware = *space.plans.front().hardware;
   const TuneCounts& counts = result.counts;
   json value = origin(argv);
-  value["schema_version"] = "1.0.0";
+  value["schema_version"] = "1.1.0";
   value["model"] = hardware.model.name;
   value["cluster"] = hardware.profile.name;
   value["gpus"] = space.gpus;
@@ -207,6 +266,7 @@ json tune_json(const TuneSpace& space, const TuneResult& result, const ErrorBand
                      {"refused", counts.refused.by_reason}};
   value["memory"] = of_memory(space);
   value["reason"] = why_first(result, band);
+  value["notes"] = notes_on(space, result);
   for (const Tuned& one : result.best) value["best"].push_back(to_json(one, result.best.front()));
   for (size_t i = 0; i < result.points.size(); ++i)
     value["points"].push_back({{"name", result.names[i]},
@@ -333,8 +393,9 @@ void add_tune(CLI::App& app, const Arguments& argv) {
   axis("--microbatch-size", options->microbatch_size, "Samples of a microbatch (default: 1,2,4,8)");
   axis("--schedule", options->schedules,
        "Schedules (stp list schedules; default: all but slow ones, such as v-search)");
-  axis("--recompute", options->recompute,
-       "Recomputation: " + joined(kRecomputes, [](const auto& each) { return each.name; }));
+  axis("--recompute", options->recompute, "Recomputation: " + joined(kRecomputes, [](const auto& each) {
+                                            return each.name;
+                                          }) + " (block-1 stands for block-N)");
   axis("--offload", options->offload, "Offload ratios (default: 0,0.5,1)");
   axis("--sequence-parallel", options->sequence_parallel, "Sequence parallelism: on, off");
   axis("--tp-overlap", options->tp_overlap,

@@ -30,16 +30,18 @@ const std::vector<Framework>& frameworks() {
                                         of_torch{"none", "selective", "full"};
   constexpr const char* torch = R"({"implementation": "suite", "release": "block"})";
   static const std::vector<Framework> all{
-      {"", names_of_schedules(), everything, {"none", "megatron", "domino"}, true, "{}", ""},
+      {"", names_of_schedules(), everything, {"none", "megatron", "domino"}, true, "{}", "", 0, true},
       {"megatron",
        names_of_schedules("megatron"),
-       {"none", "selective", "mlp", "full"},
+       {"none", "selective", "mlp", "full", "block-1"},
        {"none", "megatron"},
        false,
        R"({"implementation": "megatron-te", "backward": "megatron", "release": "megatron"})",
-       "megatron-batched"},
-      {"pytorch", names_of_schedules("pytorch"), of_torch, {"none"}, false, torch, ""},
-      {"pytorch-csv", names_of_schedules(nullptr, true), of_torch, {"none"}, false, torch, ""}};
+       "megatron-batched",
+       128,
+       false},
+      {"pytorch", names_of_schedules("pytorch"), of_torch, {"none"}, false, torch, "", 0, true},
+      {"pytorch-csv", names_of_schedules(nullptr, true), of_torch, {"none"}, false, torch, "", 0, true}};
   return all;
 }
 

@@ -13,6 +13,8 @@ struct Framework {
   bool offload;                      // whether activations go to the host
   const char* fields;                // of a scenario: defaults, as JSON
   const char* single_chunk_release;  // `release` with one chunk a rank; "": as for others
+  int vocab_multiple;                // make_vocab_size_divisible_by of models that name none; 0: none
+  bool vision;                       // whether it trains vision encoders
 };
 const std::vector<Framework>& frameworks();
 /// The one of this name, or InputError.

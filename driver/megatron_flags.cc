@@ -14,6 +14,43 @@ std::string flag(const std::string& name, const std::string& value = "") {
   return "--" + name + (value.empty() ? "" : " " + value) + "\n";
 }
 
+// Megatron-LM's arguments for the model; of dropouts and padding it has defaults of its own.
+std::string flags_of_model(const ModelConfig& model, const json& file, int seq) {
+  std::string text;
+  const auto number = [&](const std::string& name, double value) {
+    text += flag(name, shown("%.9g", value));
+  };
+  const auto only_if = [&](bool is_so, const std::string& name) { text += is_so ? flag(name) : ""; };
+  number("num-layers", model.layers);
+  number("hidden-size", model.hidden);
+  number("ffn-hidden-size", model.ffn);
+  number("num-attention-heads", model.q_heads);
+  number("kv-channels", model.head_dim);
+  if (model.kv_heads != model.q_heads)
+    text += flag("group-query-attention") + flag("num-query-groups", std::to_string(model.kv_heads));
+  text += flag("normalization", model.norm() == Norm::rms ? "RMSNorm" : "LayerNorm");
+  if (file.contains(model.rotary() ? "rms_norm_eps" : "layer_norm_epsilon"))
+    number("norm-epsilon", model.norm_epsilon);
+  only_if(model.variant.query_key_norm, "qk-layernorm");
+  only_if(model.gated(), "swiglu");
+  only_if(model.activation() == Activation::squared_relu, "squared-relu");
+  only_if(model.biases() != Biases::all, "disable-bias-linear");
+  only_if(model.biases() == Biases::qkv, "add-qkv-bias");
+  only_if(!model.tied(), "untie-embeddings-and-output-weights");
+  text += flag("position-embedding-type", model.rotary() ? "rope" : "learned_absolute");
+  if (model.rotary()) number("rotary-percent", model.variant.rotary_share);
+  if (file.contains("rope_theta")) number("rotary-base", model.rope_theta);
+  number("max-position-embeddings", std::max(seq, model.positions));
+  number("attention-dropout", 0);
+  number("hidden-dropout", model.variant.dropout);
+  number("vocab-size", file.at("vocab_size").get<int>());
+  number("make-vocab-size-divisible-by", std::max(1, model.vocab_multiple));
+  for (const auto& [is_so, what] : {std::pair{model.norm() == Norm::layer_without_bias, "norms have no bias"},
+                                    {model.activation() == Activation::gelu_tanh, "GELU is by tanh"}})
+    if (is_so) text += std::string("# said by no argument: ") + what + "\n";
+  return text;
+}
+
 // Megatron-Core's arguments for types, optimizer, buckets and loss; and a comment for each setting that was
 // simulated and that no argument says.
 std::string flags_of_numbers(const Experiment& one, const Framework& megatron) {
@@ -61,8 +98,10 @@ std::string megatron_flags(const Tuned& choice) {
   const auto among = [](const std::vector<std::string>& words, const std::string& word) {
     return std::ranges::find(words, word) != words.end();
   };
-  const std::string recompute = word_of(strategy.recompute, kRecomputes);
-  if (!among(megatron.schedules, name_of(choice.choice())) || !among(megatron.recompute, recompute) ||
+  const Recompute& recompute = strategy.recompute;
+  const std::string listed = recompute.first > 0 ? "block-1" : word_of(recompute);  // one for all
+  if (one.hardware->model.has_vision() || !among(megatron.schedules, name_of(choice.choice())) ||
+      !among(megatron.recompute, listed) ||
       !among(megatron.tp_overlap, word_of(strategy.tp_overlap, kTpOverlaps)) || strategy.offload > 0)
     return "";
   std::string text;
@@ -73,7 +112,7 @@ std::string megatron_flags(const Tuned& choice) {
   number("micro-batch-size", one.microbatch_size);
   number("global-batch-size", one.microbatch_size * one.microbatches * strategy.dp);
   number("seq-length", one.hardware->seq);
-  number("num-layers", one.hardware->model.layers);
+  text += flags_of_model(one.hardware->model, *one.hardware->model_data.content, one.hardware->seq);
   const auto [least, most] = std::ranges::minmax(one.layers_per_chunk);
   if (least != most) {
     std::string layout;
@@ -88,11 +127,13 @@ std::string megatron_flags(const Tuned& choice) {
   if (strategy.zero) text += flag("use-distributed-optimizer");
   text += flag("overlap-grad-reduce");
   if (strategy.zero) text += flag("overlap-param-gather");
-  if (recompute == "full")
-    text += flag("recompute-granularity", "full --recompute-method uniform --recompute-num-layers 1");
-  if (recompute == "selective" || recompute == "mlp")
+  if (recompute.layer)
     text += flag("recompute-granularity",
-                 "selective --recompute-modules " + std::string(recompute == "mlp" ? "mlp" : "core_attn"));
+                 std::string("full --recompute-method ") + (recompute.first > 0 ? "block" : "uniform") +
+                     " --recompute-num-layers " + std::to_string(std::max(1, recompute.first)));
+  else if (recompute != Recompute{})
+    text += flag("recompute-granularity",
+                 "selective --recompute-modules " + std::string(recompute.mlp ? "mlp" : "core_attn"));
   return text + flags_of_numbers(one, megatron);
 }
 

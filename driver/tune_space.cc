@@ -1,6 +1,7 @@
 #include "tune_space.h"
 
 #include <algorithm>
+#include <climits>
 #include <regex>
 
 #include "baselines/registry.h"
@@ -134,8 +135,11 @@ json base_of(const TuneOptions& options, const Framework& framework, std::string
 
 bool Saver::covers(const Saver& other) const {
   const Recompute &a = recompute, &b = other.recompute;
-  return other.offload <= offload &&
-         (a.layer || (!b.layer && a.core >= b.core && a.qkv >= b.qkv && a.mlp >= b.mlp && a.norm >= b.norm));
+  if (other.offload > offload) return false;
+  if (a.layer && a.first == 0) return true;
+  if (a.layer || b.layer)
+    return b == Recompute{} || (a.layer && b.layer && 0 < b.first && b.first <= a.first);
+  return a.core >= b.core && a.qkv >= b.qkv && a.mlp >= b.mlp && a.norm >= b.norm;
 }
 
 bool has_braids(const Schedule& schedule) {
@@ -167,8 +171,7 @@ std::vector<std::string> complications(const Experiment& experiment, const Sched
 
 void Refused::add(const InputError& error, size_t count) {
   if (first.empty()) first = error.what();
-  const std::string text = std::regex_replace(error.what(), std::regex("(^|[ (])[0-9]+(?=[ ,;:)]|$)"), "$1N");
-  by_reason[text.substr(0, text.find("; "))] += count;
+  by_reason[std::regex_replace(error.what(), std::regex("(^|[ (])[0-9]+(?=[ ,;:)]|$)"), "$1N")] += count;
 }
 
 void Refused::add(const Refused& other) {
@@ -185,12 +188,26 @@ TuneSpace::TuneSpace(const TuneOptions& options)
   base_ = base_of(options, framework, file, changes_);
   global_batch_ = JsonInput(base_, file).integer("global_batch", 1);
   base_.erase("global_batch");
+  const bool named_savers = !options.recompute.empty() || !options.offload.empty() ||
+                            base_.contains("recompute") || base_.contains("offload");
   read_axes(options);
   base_["parallel"]["pp"] = base_["microbatches"] = 1;  // until a plan has its own
   base_["schedules"] = {"1f1b"};
   first_ = read(base_);
+  if (!framework.vision && first_->hardware->model.has_vision())
+    throw InputError("", "--runs-on",
+                     std::string(framework.name) + " trains language models, and " +
+                         first_->hardware->model.name + " has a vision encoder",
+                     "leave it out");
+  if (framework.vocab_multiple > 0 && first_->hardware->model.vocab_multiple == 0) {
+    std::vector<std::string> set = options.set;
+    set.push_back("model.make_vocab_size_divisible_by=" + std::to_string(framework.vocab_multiple));
+    changes_ = Changes(set);
+    first_.reset();  // which has the model as it was
+    first_ = read(base_);
+  }
   layers_ = first_->hardware->model.layers;
-  read_savers(options);
+  read_savers(named_savers);
   read_plans();
 }
 
@@ -219,12 +236,15 @@ void TuneSpace::read_axes(const TuneOptions& options) {
   microbatch_sizes_ = axis(options.microbatch_size, {base, "microbatch_size", "--microbatch-size"}, file);
   check_numbers(chunks_, "--chunks", kMaxChunks);
   check_numbers(microbatch_sizes_, "--microbatch-size", 1 << 20);
+  const std::regex block("^block-[1-9][0-9]{0,3}$");  // lists have one for all
   const auto words = [&](const std::vector<std::string>& given, const char* key, const char* flag,
                          const std::vector<std::string>& possible, const std::vector<std::string>& known) {
-    std::vector<std::string> values = axis(given, {base, key, flag}, file);
-    check_words(values, flag, known);
+    const std::vector<std::string> values = axis(given, {base, key, flag}, file);
+    std::vector<std::string> listed = values;
+    for (std::string& word : listed) word = std::regex_replace(word, block, "block-1");
+    check_words(listed, flag, known);
     if (*framework.name != '\0')
-      check_words(values, flag, possible, " in what " + std::string(framework.name) + " runs");
+      check_words(listed, flag, possible, " in what " + std::string(framework.name) + " runs");
     return values.empty() ? possible : values;
   };
   const Framework& everything = find_framework("");
@@ -265,20 +285,23 @@ Experiment TuneSpace::read(const json& content) const {
 }
 
 // What the reader refuses here it refuses in all plans.
-void TuneSpace::read_savers(const TuneOptions& options) {
-  for (const auto& [name, recompute] : kRecomputes)
+void TuneSpace::read_savers(bool named) {
+  for (const std::string& name : recomputes_)
     for (const double offload : offloads_) {
-      if (!has(recomputes_, name)) continue;
       json one = base_;
       one["recompute"] = name;
       if (offload > 0) one["offload"] = {{"ratio", offload}};
       try {
-        const Experiment read_one = read(one);
-        savers.push_back({recompute, offload});
+        savers.push_back({read(one).strategy.recompute, offload});
       } catch (const InputError&) {
-        if (!options.recompute.empty() || !options.offload.empty()) throw;
+        if (named) throw;
       }
     }
+  // Less before more.
+  std::ranges::stable_sort(savers, {}, [](const Saver& saver) {
+    const Recompute& one = saver.recompute;
+    return std::pair{one.whole_layers(INT_MAX), one.core + one.qkv + one.mlp + one.activation + one.norm};
+  });
 }
 
 std::vector<Variant> TuneSpace::variants(int pp) const {
@@ -302,6 +325,22 @@ std::vector<Variant> TuneSpace::variants(int pp) const {
   };
   if (pp == 1 && !std::ranges::all_of(all, takes_any)) std::erase_if(all, takes_any);  // same with one chunk
   return all;
+}
+
+std::vector<std::string> TuneSpace::ends(const Experiment& experiment) const {
+  std::vector<std::string> ends;
+  const auto add = [&](const std::string& what, int most, const std::string& more) {
+    ends.push_back("the largest " + what + " that was tried (" + std::to_string(most) + "): try " + more);
+  };
+  if (microbatch_sizes_.empty() && experiment.microbatch_size == kMostMicrobatch &&
+      experiment.microbatches % 2 == 0)
+    add("microbatch size", kMostMicrobatch,
+        "--microbatch-size " + std::to_string(2 * kMostMicrobatch) + "," +
+            std::to_string(4 * kMostMicrobatch));
+  const int layers = layers_ / experiment.strategy.pp;  // of a rank
+  if (chunks_.empty() && experiment.chunks == kMostChunks && layers > kMostChunks)
+    add("number of chunks", kMostChunks, "--chunks " + std::to_string(layers));
+  return ends;
 }
 
 Experiment TuneSpace::experiment(const Experiment& plan, const Variant& variant, const Saver& saver) const {
@@ -448,8 +487,7 @@ std::string Tuned::name() const {
   if (strategy.sequence_parallel) text += " sp";
   if (strategy.tp_overlap != TpOverlap::none)
     text += std::string(" overlap-") + word_of(strategy.tp_overlap, kTpOverlaps);
-  if (strategy.recompute != Recompute{})
-    text += std::string(" recompute-") + word_of(strategy.recompute, kRecomputes);
+  if (strategy.recompute != Recompute{}) text += std::string(" recompute-") + word_of(strategy.recompute);
   if (strategy.offload > 0) text += shown(" offload-%g", strategy.offload);
   if (experiment.split == LayerSplit::balanced) text += " balanced";
   return text;

@@ -54,13 +54,15 @@ class TuneSpace {
 
   /// The variants of a plan with `pp` ranks.
   [[nodiscard]] std::vector<Variant> variants(int pp) const;
+  /// The axes at whose end it is, although more is possible: "the largest … that was tried (8): try …".
+  [[nodiscard]] std::vector<std::string> ends(const Experiment& experiment) const;
   /// A plan with a variant and a saver.
   [[nodiscard]] Experiment experiment(const Experiment& plan, const Variant& variant,
                                       const Saver& saver) const;
 
  private:
   void read_axes(const TuneOptions& options);
-  void read_savers(const TuneOptions& options);
+  void read_savers(bool named);
   void read_plans();
   [[nodiscard]] const HardwareProfile& machine() const { return first_->hardware->profile; }
   /// Whether an axis, by its place in kAxes, takes so many ranks.

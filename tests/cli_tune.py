@@ -20,6 +20,8 @@ CASES = [["--schedule", "1f1b,zb-v,stp", "--tp", "2,4,8", "--cp", "1", "--tp-ove
          ["--tp", "4", "--cp", "1", "--sequence-parallel", "on", "--tp-overlap", "none"],  # all schedules
          ["--runs-on", "pytorch", "--recompute", "none,selective,full", "--set", "cluster.memory_gb=40"],
          ["--runs-on", "megatron", "--recompute", "none,selective,mlp,full", "--microbatch-size", "1,2", "--gpus", "8"],
+         ["--runs-on", "megatron", "--recompute", "none,mlp,full,block-2,block-1", "--microbatch-size", "2", "--tp", "4", "--pp", "4",
+          "--set", "cluster.memory_gb=24.8", "--set", "cluster.fixed_memory_gb=0", "--global-batch", "32", "--schedule", "1f1b"],
          ["--runs-on", "pytorch-csv", "--gpus", "8", "--microbatch-size", "1,2", "--layers", "balanced", "--cp", "1"],
          ["--schedule", "1f1b,1f1b-i,hanayo,stp", "--tp-overlap", "none,domino", "--microbatch-size", "2", "--global-batch", "32",
           "--recompute", "none,selective,full", "--set", "cluster.memory_gb=50"],
@@ -73,7 +75,13 @@ class Tune(CommandLine):
         self.assertTrue(read_json(folder / "choice-trace.json")["traceEvents"])
 
     def test_flags_and_comments_say_what_was_simulated(self):
-        fixed = with_flags(SMALL, ["--runs-on", "megatron", "--schedule", "1f1b-i", "--chunks", "2", "--tp", "2", "--cp", "2", "--pp", "2", "--layers", "even"])
+        small = [*SMALL[:-6], *SMALL[-4:]]  # without --recompute
+        fixed = with_flags(small, ["--runs-on", "megatron", "--schedule", "1f1b-i", "--chunks", "2", "--tp", "2", "--cp", "2", "--pp", "2", "--layers", "even"])
+        llm = read_json(ROOT / "models/llm-12.1b.json")
+        model = ["--swiglu", "--disable-bias-linear", "--add-qkv-bias", "--untie-embeddings-and-output-weights", "--normalization RMSNorm",
+                 *(f"--{flag} {llm[field]}" for flag, field in (("num-layers", "num_hidden_layers"), ("hidden-size", "hidden_size"),
+                   ("ffn-hidden-size", "intermediate_size"), ("num-attention-heads", "num_attention_heads"), ("vocab-size", "vocab_size"),
+                   ("num-query-groups", "num_key_value_heads"))), "--make-vocab-size-divisible-by 128"]  # fmt: skip
         fields = ["recipe.state_bytes=6", "recipe.bucket_parameters=134217728", "gradients=model", "parallel.cp_method=all-to-all"]
         for more, flags, comments in (
             (["recipe.gathers_in_step=true"], ["--use-precision-aware-optimizer", "--exp-avg-dtype bf16", "--exp-avg-sq-dtype bf16",
@@ -81,10 +89,11 @@ class Tune(CommandLine):
              "--cross-entropy-fusion-impl te"], []),
             (["zero=0", "post_validation=true", "release=chain"], ["--grad-reduce-in-bf16", "--overlap-grad-reduce"],
              ["post_validation true", 'release "chain"', "recipe "]),
+            (["recompute=block-3"], ["--recompute-granularity full --recompute-method block --recompute-num-layers 3"], []),
         ):  # fmt: skip
             _, folder = self.tuned(*fixed, "--set", *fields, *more)
             lines = (folder / "choice-megatron.txt").read_text().splitlines()
-            self.assertLessEqual({"--bf16", *flags}, set(lines))
+            self.assertLessEqual({"--bf16", *flags, *model}, set(lines))
             said = [line for line in lines if line.startswith("# simulated, but said by no argument: ")]
             self.assertEqual(len(said), len(comments), said)
             self.assertTrue(all(any(comment in line for line in said) for comment in comments), said)
@@ -107,6 +116,21 @@ class Tune(CommandLine):
             for one in parallel:
                 self.assertEqual(one.get("cp_method"), "all-to-all" if one["cp"] > 1 else None)
 
+    def test_megatron_pads_a_vocabulary(self):
+        words = with_flags(SMALL, ["--tp", "4", "--pp", "4", "--cp", "1", "--schedule", "1f1b", "--recompute", "none"])
+        odd, even = (self.tuned(*words, "--runs-on", "megatron", "--set", f"model.vocab_size={size}") for size in (100277, 100352))
+        self.assertEqual(odd[0]["best"][0]["step_time_s"], even[0]["best"][0]["step_time_s"])
+        self.assertEqual(self.results(read_json(odd[1] / "choice.json"))[0]["step_time_s"], odd[0]["best"][0]["step_time_s"])
+        self.assertEqual(["100277 to 100352" in " ".join(record["notes"]) for record, _ in (odd, even)], [True, False])
+        self.refused(["tune", *words, "--runs-on", "pytorch", "--set", "model.vocab_size=100277"], "vocabulary entries", "--set model.vocab_size=N")
+
+    def test_an_axis_that_ends_at_the_best_is_said(self):
+        words = [*SMALL[:8], "--seq", "1024", "--runs-on", "megatron", "--tp", "4", "--pp", "1", "--dp", "4", "--set", "cluster.memory_gb=400"]
+        for batch, more, ends in (("256", [], True), ("32", [], False), ("256", ["--microbatch-size", "1,2,4,8"], False)):
+            record, _ = self.tuned(*with_flags(words, ["--global-batch", batch]), *more)
+            self.assertEqual(" mb8 " in record["best"][0]["name"] + " ", True)
+            self.assertEqual("(8): try --microbatch-size 16,32" in " ".join(record["notes"]), ends)
+
     def test_a_batch_may_have_more_samples_than_a_replica_microbatches(self):
         words = with_flags(SMALL, ["--global-batch", str(1 << 21), "--gpus", "4096", "--dp", "4096", "--recompute", "full", "--schedule", "1f1b"])
         self.assertEqual(self.tuned(*words, "--set", "cluster.memory_gb=400")[0]["best"][0]["configuration"]["microbatches"], 1 << 9)
@@ -114,7 +138,7 @@ class Tune(CommandLine):
     def test_contradictions_are_said(self):
         words = with_flags(SMALL, ["--schedule", "1f1b", "--cp", "1", "--tp-overlap", "megatron", "--sequence-parallel", "off"])
         record, _ = self.tuned(*words)
-        self.assertIn("tp_overlap: overlaps the collectives of sequence parallelism, which is off", record["counts"]["refused"])
+        self.assertIn("tp_overlap: overlaps the collectives of sequence parallelism, which is off; set ", " ".join(record["counts"]["refused"]))
         for words in (["--schedule", "1f1b-i,hanayo", "--pp", "1"], ["--layers", "balanced", "--pp", "1", "--schedule", "1f1b"]):
             self.assertTrue(self.tuned(*with_flags(SMALL, [*words, "--tp", "4", "--cp", "1", "--recompute", "full"]))[0]["best"])
 
@@ -157,7 +181,11 @@ class Tune(CommandLine):
         record, _ = self.tuned(*with_flags(SMALL, [*CASES[1], "--band", "100"]))
         fastest = min(record["points"], key=lambda one: one["step_time_s"])
         self.assertEqual([one["step_time_s"] for one in record["best"][10:]], [fastest["step_time_s"]])
-        self.assertIn(f"the fastest, {record['best'][10]['name']}, ", record["reason"])
+        first = record["best"][0]
+        simpler = len(first["options"]) < len(record["best"][10]["options"])
+        self.assertIn(f"the fastest, {record['best'][10]['name']}, and {'simpler' if simpler else 'smaller'}, with", record["reason"])
+        better = sum(one["step_time_s"] < first["step_time_s"] and one["peak_total_gb"] < first["peak_total_gb"] for one in record["points"])
+        self.assertEqual(f"; {better} with more options are faster and smaller" in record["reason"], better > 0)
 
     def test_reasons_that_differ_in_numbers_alone_are_one(self):
         record, _ = self.tuned(*with_flags(SMALL, ["--schedule", "dualpipev,1f1b-i,stp", "--tp", "2,4,8", "--global-batch", "8"]))
@@ -206,6 +234,8 @@ class Tune(CommandLine):
             (["--schedule", "zbv"], ["--schedule", "zbv", "zb-v"]),
             (["--runs-on", "megatron", "--schedule", "stp"], ["--schedule", "what megatron runs"]),
             (["--runs-on", "jax"], ["--runs-on", "jax", "megatron"]),
+            (["--runs-on", "megatron", "--model", "mllm-14.9b", "--set", "vision_tokens=3136"], ["--runs-on", "vision encoder"]),
+            (["--recompute", "block-0"], ["--recompute", "block-0"]),
             (["--recompute", "some"], ["--recompute", "some"]),
             (["--offload", "2"], ["--offload", "2"]),
             (["--tp", "0"], ["--tp", "0"]),
