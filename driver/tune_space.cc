@@ -211,9 +211,8 @@ TuneSpace::TuneSpace(const TuneOptions& options)
   read_plans();
 }
 
-void TuneSpace::read_axes(const TuneOptions& options) {
-  json& base = base_;
-  json& parallel = base.emplace("parallel", json::object()).first.value();
+void TuneSpace::read_ranks(const TuneOptions& options) {
+  json& parallel = base_.emplace("parallel", json::object()).first.value();
   if (!parallel.is_object()) throw InputError(file, "parallel", "is no object", "write {…}");
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const std::string name = kAxes[i].name, flag = "--" + name;
@@ -232,6 +231,11 @@ void TuneSpace::read_axes(const TuneOptions& options) {
                 words_of(kCpMethods));
     parallel.erase(method);
   }
+}
+
+void TuneSpace::read_axes(const TuneOptions& options) {
+  read_ranks(options);
+  json& base = base_;
   chunks_ = axis(options.chunks, {base, "chunks", "--chunks"}, file);
   microbatch_sizes_ = axis(options.microbatch_size, {base, "microbatch_size", "--microbatch-size"}, file);
   check_numbers(chunks_, "--chunks", kMaxChunks);

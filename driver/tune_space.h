@@ -61,6 +61,7 @@ class TuneSpace {
                                       const Saver& saver) const;
 
  private:
+  void read_ranks(const TuneOptions& options);
   void read_axes(const TuneOptions& options);
   void read_savers(bool named);
   void read_plans();

@@ -45,6 +45,9 @@ def read_files(paths):
 def no_result(content, path):
     if isinstance(content, dict) and "accelerator" in content:
         return InputError(path, "", "is a hardware profile", f"compare profiles: stp compare --profiles {path} …")
+    if isinstance(content, dict) and "best" in content:
+        return InputError(path, "", "is a search of stp tune",
+                          f"make a record of its first choice: stp simulate {Path(path).parent}/choice.json --json FILE")
     if isinstance(content, dict) and "schedules" in content:
         return InputError(path, "", "is a scenario", f"make a record of it: stp simulate {path} --json FILE")
     return InputError(path, "", "is neither a result record nor a file of Google Benchmark",

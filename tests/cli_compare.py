@@ -35,6 +35,13 @@ class Compare(CommandLine):
         for words in ("cluster: a800 | h20", "A simulated", "B simulated", "only in B: llm-12.1b, s 3072 × 1, TP4 PP4, m 8: zb-v"):
             self.assertIn(words, screen)
 
+    def test_two_splits(self):
+        records = [self.simulated(f"{tp}.json", schedules=["1f1b-i"], parallel={"tp": tp, "pp": 16 // tp}) for tp in (4, 8)]
+        comparison = self.compared(*records)
+        (row,) = comparison["rows"]
+        self.assertEqual([cell["step_time_s"] for cell in row["cells"]], [self.read(record)["results"][0]["step_time_s"] for record in records])
+        self.assertIn({"field": "tp", "values": [4, 8]}, comparison["differs"])
+
     def test_simulated_against_measured_is_a_prediction(self):
         run = self.write(changed(RUN, schedules=["stp"], run={"steps": 6}), "run-scenario.json")
         self.succeed("run", run, "--backend", "cpu", "--json", "measured.json")
@@ -87,7 +94,7 @@ class Compare(CommandLine):
 
     def test_refusals(self):
         record = self.simulated("record.json")
-        other = self.simulated("other.json", microbatches=16)
+        other = self.simulated("other.json", seq=4096)
         bench, scenario = self.write(benchmarks(1), "bench.json"), self.write(UNIT, "unit.json")
         profile = shutil.copy(ROOT / "profiles/a800.json", self.folder / "profile.json")
         self.refused(["compare"], "FILE", "need at least two files", "--profiles")
@@ -99,6 +106,7 @@ class Compare(CommandLine):
         self.refused(["compare", bench, record], f"{record}: ", "is a result record", "compare files of one kind")
         self.refused(["compare", record, scenario], f"{scenario}: ", "is a scenario", "stp simulate")
         self.refused(["compare", record, profile], "is a hardware profile", "--profiles")
+        self.refused(["compare", self.write({"best": []}, "tune.json"), record], "is a search of stp tune", f"stp simulate {self.folder}/choice.json")
         self.succeed("simulate", "table11", "--json", "pairs.json")
         self.refused(["compare", "pairs.json", record], "pairs.json: pairs: ", "name records of scenarios with schedules")
         self.refused(["compare", record, other], f"{other}: ", "no configuration in common", "; ")

@@ -35,10 +35,12 @@ def distinct(rows, fields):
 
 def key_fields(files):
     """The fields in which corresponding rows must agree: those of BASE that every file has, and those of FURTHER that
-    distinguish rows of one file."""
+    distinguish rows of one file. Of files of one row: the model and its length."""
     known = [field for field in BASE + FURTHER
              if all(any(row.get(field) is not None for row in file.rows) for file in files)]
     key = [field for field in BASE if field in known]
+    if all(len(file.rows) == 1 for file in files):
+        return [field for field in key if field in ("model", "seq")]  # whatever the split, it is the row that is meant
     base = key + ([] if one_schedule_each(files) else ["schedule"])
     return key + [field for field in FURTHER if field in known and any(
         distinct(file.rows, base) < distinct(file.rows, [*base, field]) for file in files)]
