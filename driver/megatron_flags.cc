@@ -45,6 +45,7 @@ std::string flags_of_model(const ModelConfig& model, const json& file, int seq) 
   number("hidden-dropout", model.variant.dropout);
   number("vocab-size", file.at("vocab_size").get<int>());
   number("make-vocab-size-divisible-by", std::max(1, model.vocab_multiple));
+  text += "# simulated with a vocabulary of " + std::to_string(model.vocab) + "\n";
   for (const auto& [is_so, what] : {std::pair{model.norm() == Norm::layer_without_bias, "norms have no bias"},
                                     {model.activation() == Activation::gelu_tanh, "GELU is by tanh"}})
     if (is_so) text += std::string("# said by no argument: ") + what + "\n";
@@ -94,7 +95,7 @@ std::string flags_of_numbers(const Experiment& one, const Framework& megatron) {
 std::string megatron_flags(const Tuned& choice) {
   const Experiment& one = choice.experiment;
   const Strategy& strategy = one.strategy;
-  const Framework& megatron = *std::ranges::find(frameworks(), std::string("megatron"), &Framework::name);
+  const Framework& megatron = find_framework("megatron");
   const auto among = [](const std::vector<std::string>& words, const std::string& word) {
     return std::ranges::find(words, word) != words.end();
   };

@@ -68,8 +68,9 @@ void check_numbers(const std::vector<int>& values, const std::string& flag, int 
 
 void check_words(const std::vector<std::string>& words, const char* flag,
                  const std::vector<std::string>& known, const std::string& why = "") {
+  static const std::regex block("^block-[1-9][0-9]{0,3}$");  // `known` has block-1 for all
   for (const std::string& word : words)
-    if (std::ranges::find(known, word) == known.end())
+    if (std::ranges::find(known, std::regex_replace(word, block, "block-1")) == known.end())
       throw InputError("", flag, "there is no \"" + word + "\"" + why,
                        did_you_mean(word, known) + "there are " + joined(known));
 }
@@ -240,15 +241,12 @@ void TuneSpace::read_axes(const TuneOptions& options) {
   microbatch_sizes_ = axis(options.microbatch_size, {base, "microbatch_size", "--microbatch-size"}, file);
   check_numbers(chunks_, "--chunks", kMaxChunks);
   check_numbers(microbatch_sizes_, "--microbatch-size", 1 << 20);
-  const std::regex block("^block-[1-9][0-9]{0,3}$");  // lists have one for all
   const auto words = [&](const std::vector<std::string>& given, const char* key, const char* flag,
                          const std::vector<std::string>& possible, const std::vector<std::string>& known) {
     const std::vector<std::string> values = axis(given, {base, key, flag}, file);
-    std::vector<std::string> listed = values;
-    for (std::string& word : listed) word = std::regex_replace(word, block, "block-1");
-    check_words(listed, flag, known);
+    check_words(values, flag, known);
     if (*framework.name != '\0')
-      check_words(listed, flag, possible, " in what " + std::string(framework.name) + " runs");
+      check_words(values, flag, possible, " in what " + std::string(framework.name) + " runs");
     return values.empty() ? possible : values;
   };
   const Framework& everything = find_framework("");

@@ -121,6 +121,7 @@ class Tune(CommandLine):
         odd, even = (self.tuned(*words, "--runs-on", "megatron", "--set", f"model.vocab_size={size}") for size in (100277, 100352))
         self.assertEqual(odd[0]["best"][0]["step_time_s"], even[0]["best"][0]["step_time_s"])
         self.assertEqual(self.results(read_json(odd[1] / "choice.json"))[0]["step_time_s"], odd[0]["best"][0]["step_time_s"])
+        self.assertIn("vocabulary of 100352", (odd[1] / "choice-megatron.txt").read_text())
         self.assertEqual(["100277 to 100352" in " ".join(record["notes"]) for record, _ in (odd, even)], [True, False])
         self.refused(["tune", *words, "--runs-on", "pytorch", "--set", "model.vocab_size=100277"], "vocabulary entries", "--set model.vocab_size=N")
 
@@ -236,6 +237,7 @@ class Tune(CommandLine):
             (["--runs-on", "jax"], ["--runs-on", "jax", "megatron"]),
             (["--runs-on", "megatron", "--model", "mllm-14.9b", "--set", "vision_tokens=3136"], ["--runs-on", "vision encoder"]),
             (["--recompute", "block-0"], ["--recompute", "block-0"]),
+            (["--recompute", "block-3", "--runs-on", "pytorch"], ["--recompute", "block-3", "what pytorch runs"]),
             (["--recompute", "some"], ["--recompute", "some"]),
             (["--offload", "2"], ["--offload", "2"]),
             (["--tp", "0"], ["--tp", "0"]),
