@@ -133,9 +133,8 @@ void reproduce_command(const ReproduceOptions& options, const Arguments& argv) {
     check_interrupted();
   } catch (const Interrupted&) {
     stop();
-  } catch (const InputError&) {  // found at a row: nothing is left behind
-    kept.remove();
-    throw;
+  } catch (const InputError& error) {
+    throw kept.refused(error);
   }
   write_new_file(folder.path() / "summary.json",
                  record_text({{"schema_version", "1.6.0"}, {"experiments", experiments}}));

@@ -278,6 +278,8 @@ Outcome run_with_progress(const Plan& plan, const RunOptions& options, const Arg
   } catch (const Interrupted&) {
     if (outcome.rows.empty()) throw;
     outcome.whole = false;
+  } catch (const InputError& error) {
+    throw kept.refused(error);
   }
   return outcome;
 }

@@ -340,10 +340,7 @@ void tune_command(const TuneOptions& options, const Arguments& argv) {
     const std::string go_on = rows.how_to_go_on();
     throw go_on.empty() ? Interrupted() : Interrupted(go_on);
   }
-  if (result->best.empty()) {
-    rows.remove();
-    throw nothing_fits(space, *result);
-  }
+  if (result->best.empty()) throw rows.refused(nothing_fits(space, *result));
   write_new_file(folder.path() / "tune.json", record_text(tune_json(space, *result, band, argv)));
   write_choice(folder.path(), result->best.front());
   const std::string missing =

@@ -4,7 +4,6 @@
 #include <fstream>
 #include <stdexcept>
 
-#include "stp/base/error.h"
 #include "stp/base/json_input.h"
 #include "stp/version.h"
 
@@ -86,6 +85,12 @@ void FinishedRows::keep(const Experiment& experiment, const ScheduleChoice& choi
   remove();
   throw std::runtime_error(path_ +
                            ": could not be written completely (is the disk full, or file size limited?)");
+}
+
+InputError FinishedRows::refused(const InputError& error) const {
+  if (!rows_.empty()) return error.with_remedy("rows that an earlier call finished stay in " + path_);
+  remove();
+  return error;
 }
 
 void FinishedRows::remove() const {

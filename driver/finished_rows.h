@@ -7,6 +7,7 @@
 #include <string>
 
 #include "scenario.h"
+#include "stp/base/error.h"
 
 namespace stp {
 
@@ -25,6 +26,9 @@ class FinishedRows {
                                     const nlohmann::json& others = {}) const;
   void keep(const Experiment& experiment, const ScheduleChoice& choice, const nlohmann::json& others,
             nlohmann::json row);
+  /// `error`, which ends the call before its output is written: rows of an earlier call stay, and it says so;
+  /// those of this one go.
+  [[nodiscard]] InputError refused(const InputError& error) const;
   /// When the output is written.
   void remove() const;
 

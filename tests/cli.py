@@ -277,6 +277,9 @@ class Output(CommandLine):
         said = self.interrupted(kept, signal.SIGINT, *command, "new")
         self.assertTrue(said.endswith("stp: interrupted; finished rows are in new.rows, and the same command goes on from them\n"))
         self.interrupted(kept, signal.SIGKILL, *command, "new")
+        wrong = {"schedules": ["dualpipev"], "parallel": {"pp": 2}, "layers_per_chunk": [1] * 4, "microbatches": 3}  # refused at its row
+        more = self.write(sweep | {"configurations": [wrong, {}]}, "more.json")
+        self.refused(["reproduce", more, "--no-plots", "--out", "new"], "m ≥ 2p", "; rows that an earlier call finished stay in new.rows\n")
         lines = kept.read_text()
         cut = lines[: lines.rindex("\n") + 20]  # the last row is half-written
         changed_row = re.sub(r'"step_time_s":[^,}]*', '"step_time_s":7', cut, count=1)  # so it is not simulated again

@@ -279,7 +279,7 @@ class Run(CommandLine):
             ({"cluster": "a800", "contention": True}, ["contention", "is not a known field"]),
             ({"microbatches": 3}, ["microbatches", "1f1b-i", "use 4"]),
         ):
-            self.refused(["run", self.write(RUN | change, "spoilt.json"), "--backend", "cpu"], *words)
+            self.refused(["run", self.write(RUN | change, "spoilt.json"), "--backend", "cpu", "--json", "new.json"], *words)
             (self.folder / "spoilt.json").unlink()
 
     def test_without_stp_run_beside_it_stp_says_what_is_missing(self):

@@ -55,6 +55,10 @@ InputError InputError::moved(const std::string& file, const std::string& field) 
   return {file, field, problem_, remedy_};
 }
 
+InputError InputError::with_remedy(const std::string& also) const {
+  return {file_, field_, problem_, remedy_ + "; " + also};
+}
+
 InputError InputError::below(const std::string& parent) const {
   if (parent.empty()) return *this;
   return {file_, field_.empty() ? parent : parent + "." + field_, problem_, remedy_};

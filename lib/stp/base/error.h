@@ -37,6 +37,8 @@ class InputError : public std::runtime_error {
   [[nodiscard]] InputError in_field(const std::string& field) const;
   /// The same error as of `file` and `field`, in place of its own.
   [[nodiscard]] InputError moved(const std::string& file, const std::string& field) const;
+  /// The same error whose remedy ends with `also`.
+  [[nodiscard]] InputError with_remedy(const std::string& also) const;
   /// The same error with its field under `parent` ("" changes nothing).
   [[nodiscard]] InputError below(const std::string& parent) const;
 
