@@ -49,7 +49,7 @@ FinishedRows::FinishedRows(const std::string& output) {
   std::ifstream file(path_);
   std::string line;
   std::getline(file, line);
-  if (!std::string_view(kFirstLine).starts_with(line))
+  if (std::filesystem::is_directory(path_, ignored) || !std::string_view(kFirstLine).starts_with(line))
     throw InputError(path_, "", "is where finished rows are kept, and holds something else",
                      "move it, or name another output");
   while (std::getline(file, line)) {

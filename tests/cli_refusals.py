@@ -41,7 +41,9 @@ class Fields(CommandLine):
     def test_outputs(self):
         path = self.write(UNIT)
         self.write("mine", "new.rows")
-        self.refused(["reproduce", path, "--out", "new"], "new.rows: ", "holds something else; move it")
+        (self.folder / "held.rows").mkdir()
+        for name in ("new", "held"):
+            self.refused(["reproduce", path, "--out", name], f"{name}.rows: ", "holds something else; move it")
         self.refused(["reproduce", path, "--out", "n" * 240], "--out: ", "over 230 bytes; shorten it")
         self.refused(["trace", path, "--out", "/proc/new"], "--out: ", "cannot be created")
         data = self.folder / "data"  # without results
