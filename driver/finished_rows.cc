@@ -42,7 +42,8 @@ std::string key_of(const Experiment& experiment, const ScheduleChoice& choice, c
 constexpr const char* kFirstLine = "finished rows of stp";
 
 FinishedRows::FinishedRows(const std::string& output) {
-  if (output.empty() || output == "-") return;
+  std::error_code ignored;
+  if (output.empty() || output == "-" || std::filesystem::is_character_file(output, ignored)) return;
   path_ = std::filesystem::path(output).lexically_normal().string();
   if (path_.ends_with('/')) path_.pop_back();
   path_ += ".rows";

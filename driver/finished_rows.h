@@ -13,7 +13,7 @@ namespace stp {
 
 class FinishedRows {
  public:
-  /// They are in `output`.rows. Nothing is kept if `output` is "" or "-".
+  /// They are in `output`.rows. Nothing is kept if `output` is "", "-" or a device.
   explicit FinishedRows(const std::string& output);
 
   /// Their file; "": nothing is kept.

@@ -217,9 +217,13 @@ class Output(CommandLine):
         self.assertIn("bubbles of the busiest rank", done.stdout)
         self.assertEqual((snapshot(self.folder), os.stat("/dev/null").st_rdev), before)
         if os.access("/dev/full", os.W_OK):
-            done = self.run_stp("simulate", path, "--json", "/dev/full")
-            self.assertEqual(done.returncode, 1, done.stdout)
-            self.assertIn("/dev/full: could not be written completely", done.stderr)
+            (self.folder / "full").symlink_to("/dev/full")
+            for command in (["simulate", path], ["run", self.write(RUN, "run.json"), "--backend", "cpu"]):
+                files = set(snapshot(self.folder))
+                done = self.run_stp(*command, "--json", "full")
+                self.assertEqual(done.returncode, 1, done.stdout)
+                self.assertIn("full: could not be written completely", done.stderr)
+                self.assertEqual(set(snapshot(self.folder)), files)  # no rows are kept beside a device
 
     def test_runs_of_one_second_get_folders_of_their_own(self):
         command, data = [self.stp, "reproduce", str(self.write(UNIT)), "--no-plots"], self.folder / "data"
