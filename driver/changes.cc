@@ -127,6 +127,13 @@ void Changes::apply_to_file(const std::string& part, json& content) const {
   }
 }
 
+void Changes::refuse_unread(const std::string& part, const std::string& file) const {
+  for (const Change& change : changes_)
+    if (of_file(change.path) && change.path[0] == part)
+      throw InputError("", "--set", change.key + ": " + file + " reads no " + part,
+                       "leave it, or the scenario, out");
+}
+
 InputError Changes::blamed(const InputError& error, const std::vector<std::string>& scenarios) const {
   static const std::regex configuration(R"(^configurations\[[0-9]+\]( \(vary [0-9, ]+\))?\.)");
   const std::string field = std::regex_replace(error.field(), configuration, "");

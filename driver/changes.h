@@ -24,6 +24,9 @@ class Changes {
   /// source "--set".
   void apply_to_file(const std::string& part, nlohmann::json& content) const;
 
+  /// InputError if a change is of a file ("cluster" or "model") of which the scenario `file` reads none.
+  void refuse_unread(const std::string& part, const std::string& file) const;
+
   /// The error as one of --set, if it is of a field that a change gave. `scenarios`: words for the scenarios
   /// that were read, if known; of other files are models and clusters.
   [[nodiscard]] InputError blamed(const InputError& error, const std::vector<std::string>& scenarios) const;

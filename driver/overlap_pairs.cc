@@ -130,6 +130,7 @@ PairsScenario read_pairs_scenario(const std::string& word, const Changes& change
                          "give each pair its own name");
   }
   input.done();
+  changes.refuse_unread("model", path);
   return scenario;
 }
 

@@ -293,6 +293,9 @@ Scenario read(const json& content, const std::string& path, const Changes& chang
       throw input.error("configurations", "are all invalid", "correct at least one of them");
   }
   input.done();
+  const auto none = [&](auto reads) { return std::ranges::none_of(scenario.experiments, reads); };
+  if (none([](const Experiment& one) { return one.hardware.has_value(); })) changes.refuse_unread("cluster", path);
+  if (none([](const Experiment& one) { return model_of(one) != nullptr; })) changes.refuse_unread("model", path);
   // Leaving configurations out, or --set, may remove the schedule.
   if (invalid == Invalid::refuse && !changes.sets("schedules")) check_gain(scenario);
   return scenario;

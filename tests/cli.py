@@ -458,6 +458,9 @@ class Changes(CommandLine):
             self.write(changed(HARDWARE, **({"seq": "many"} if word == "title=new" else {})))
             self.refused(["simulate", path, "--set", word], *words)
         self.refused(["simulate", path, "--set", "seq=1", "--set", "seq=2"], "--set: seq is given twice")
+        for command, scenario, part in ((["simulate"], "timelines", "model"), (["search", "--out", "new.json"], "timelines", "cluster"), (["simulate"], "table11", "model"),
+                                        (["run", "--backend", "cpu"], self.write(RUN, "run.json"), "cluster")):
+            self.refused([*command, scenario, "--set", f"{part}.hidden=1"], f"--set: {part}.hidden: ", f" reads no {part}; leave it")
         self.refused(["simulate", path, "--set", "cluster.kernel_overhead_us=5e-6"], "kernel_overhead_us: is 5e-06 µs", "not seconds")
         nameless = self.write(changed(read_json(PROFILES / "a800.json"), name=1), "nameless.json")
         cluster = {"cluster": str(nameless)}
