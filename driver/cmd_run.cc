@@ -232,6 +232,7 @@ json run_case(const Plan& plan, const RunOptions& options, const Experiment& exp
 void run_all(const Plan& plan, const RunOptions& options, const Arguments& argv,
              const std::function<void()>& stepped, Outcome& outcome, FinishedRows& kept) {
   Processes& processes = *plan.devices.processes;
+  bool any = false;
   for (const Experiment& experiment : plan.experiments) {
     for (const ScheduleChoice& choice : experiment.schedules) {
       if (experiment.run->skip_refused && refuses(choice, experiment, plan.scenario.file)) {
@@ -239,6 +240,7 @@ void run_all(const Plan& plan, const RunOptions& options, const Arguments& argv,
         for (int i = 0; i < steps_of(experiment); ++i) stepped();
         continue;
       }
+      any = true;
       json made = kept.find(experiment, choice, argv);
       if (processes.broadcast(made.is_null() ? "" : "finished").empty()) {
         made = run_case(plan, options, experiment, choice, stepped);
@@ -253,6 +255,9 @@ void run_all(const Plan& plan, const RunOptions& options, const Arguments& argv,
       if (made.contains("trace")) outcome.trace = made.at("trace");
     }
   }
+  if (!any)
+    throw InputError(plan.scenario.file, "schedules", "refuse all configurations",
+                     "correct at least one of them");
 }
 
 Outcome run_with_progress(const Plan& plan, const RunOptions& options, const Arguments& argv,

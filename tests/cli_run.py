@@ -303,6 +303,8 @@ class Run(CommandLine):
         done = self.succeed("run", self.write(RUN | {"microbatches": 3, "run": RUN["run"] | {"skip_refused": True}}), "--backend", "cpu")
         self.assertIn("1 combinations are beyond their schedule's range (stp list schedules)", done.stdout)
         self.assertIn("parity: 1 of 1", done.stdout)
+        none = self.write(changed(RUN, microbatches=3, schedules=["1f1b-i"], run={"skip_refused": True}), "none.json")
+        self.refused(["run", none, "--backend", "cpu", "--json", "new.json", "--trace", "trace.json"], "none.json: schedules: refuse all configurations; ")
         # A name that no schedule has is no matter of its range.
         misspelled = self.write(changed(RUN, schedules=["1f1b", "1f1c"], run={**RUN["run"], "skip_refused": True}))
         self.refused(["run", misspelled, "--backend", "cpu"], 'schedules[1]: there is no schedule "1f1c"; did you mean 1f1b?')
