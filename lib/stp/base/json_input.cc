@@ -14,17 +14,6 @@ namespace {
 
 using nlohmann::json;
 
-// The last key before byte `end`: the probable place of a syntax error.
-std::string last_key_before(const std::string& text, size_t end) {
-  size_t colon = text.rfind(':', std::min(end, text.size()));
-  if (colon == std::string::npos || colon == 0) return "";
-  size_t close = text.find_last_of('"', colon);
-  if (close == std::string::npos || close == 0) return "";
-  size_t open = text.find_last_of('"', close - 1);
-  if (open == std::string::npos) return "";
-  return text.substr(open + 1, close - open - 1);
-}
-
 std::string type_of(const json& value) {
   if (value.is_number_float()) {
     const double number = value.get<double>();
@@ -68,14 +57,18 @@ json parse_json(const std::string& text, const std::string& name) {
   if (text.find('\0') != std::string::npos)
     throw InputError(name, "", "holds a NUL byte", "save it as plain text");
   std::vector<std::set<std::string>> open;  // the keys seen in each object that is being read
+  std::string last_key;                     // the probable place of a syntax error
   const auto refuse_twice = [&](int depth, json::parse_event_t event, json& parsed) {
     if (depth > kDeepestJson)
       throw InputError(name, "", "is nested more than " + std::to_string(kDeepestJson) + " deep",
                        "flatten it");
     if (event == json::parse_event_t::object_start) open.emplace_back();
     if (event == json::parse_event_t::object_end) open.pop_back();
-    if (event == json::parse_event_t::key && !open.back().insert(parsed.get<std::string>()).second)
-      throw InputError(name, parsed.get<std::string>(), "is given twice", "keep one of them");
+    if (event == json::parse_event_t::key) {
+      last_key = parsed.get<std::string>();
+      if (!open.back().insert(last_key).second)
+        throw InputError(name, last_key, "is given twice", "keep one of them");
+    }
     return true;
   };
   try {
@@ -85,11 +78,10 @@ json parse_json(const std::string& text, const std::string& name) {
     const auto because = [&](const char* words) { return reason.find(words) != std::string::npos; };
     const std::string place = name + ":" + line_and_column(text, error.byte);
     if (because("UTF-8"))
-      throw InputError(place, last_key_before(text, error.byte), "holds bytes that are not UTF-8",
-                       "save it as UTF-8 text");
+      throw InputError(place, last_key, "holds bytes that are not UTF-8", "save it as UTF-8 text");
     if (because("; expected end of input"))
       throw InputError(place, "", "text follows the end of the JSON value", "remove it");
-    throw InputError(place, last_key_before(text, error.byte), "is not valid JSON",
+    throw InputError(place, last_key, "is not valid JSON",
                      "numbers must be finite and plain, strings quoted, no comma before a closing bracket");
   } catch (const json::out_of_range&) {
     throw InputError(name, "", "holds a number beyond double precision", "write a finite number");

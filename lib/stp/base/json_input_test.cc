@@ -58,6 +58,7 @@ TEST(ParseJson, RefusesWhatIsNotJsonAndNamesFileLineAndTheKeyBefore) {
         << value;
   }
   EXPECT_THAT(parse_refusal("{\"first\": 1,\n \"second\": NaN}"), HasSubstr("f.json:2:12: second: is not"));
+  EXPECT_THAT(parse_refusal("{\"first\": \"Table 3: all\",}"), HasSubstr("f.json:1:26: first: is not"));
   EXPECT_EQ(parse_refusal("{\"a\":\n\"\xe9\"}"),
             "f.json:2:3: a: holds bytes that are not UTF-8; save it as UTF-8 text");
 }
