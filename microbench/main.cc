@@ -100,14 +100,14 @@ Options parse(int argc, char** argv, std::vector<std::string>& others, stp::Proc
   add("--repetitions", options.repetitions,
       "Samples of every benchmark; from six on they have a 95 % interval")
       ->check(CLI::Range(1, 1000));
-  app.add_flag("--quick", options.quick, "Ten samples, and fewer sizes");
+  app.add_flag("--quick", options.quick, "Ten samples, unless --repetitions says otherwise, and fewer sizes");
   app.add_option("--slow", slow, "FAMILY=FACTOR: multiplies the family's work, to test comparisons");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     std::exit(app.exit(error) == 0 ? 0 : 2);
   }
-  if (options.quick) options.repetitions = std::min(options.repetitions, 10);
+  if (options.quick && app.count("--repetitions") == 0) options.repetitions = 10;
   options.slow = read_slow(slow);
   choose_machine(options, backend, peers, processes);
   for (const std::string& model : models)

@@ -189,6 +189,10 @@ class Measured(Program):
         self.assertIn("0 noisy, ", lines[-1])
         self.assertIn(" too few; ", lines[-1])
 
+    def test_quick_takes_as_many_samples_as_are_asked_for(self):
+        rows = self.rows("--quick", "--repetitions", 11, "--benchmark_filter=^executor/launch")
+        self.assertEqual({row["repetitions"] for row in rows}, {11})
+
     def test_a_profile_of_it_is_read_and_predicts_a_run(self):
         done = self.calibrate(self.write(self.content, "microbench.json"), "here.json")
         self.assertEqual(done.returncode, 0, done.stderr)
