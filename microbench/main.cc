@@ -43,19 +43,6 @@ void add_context(const Options& options) {
     benchmark::AddCustomContext(key, value.is_string() ? value.get<std::string>() : stp::json_text(value));
 }
 
-std::map<std::string, double> read_slow(const std::vector<std::string>& words) {
-  std::map<std::string, double> slow;
-  for (const std::string& word : words) {
-    const size_t equals = word.find('=');
-    char* end = nullptr;
-    const double factor = equals == std::string::npos ? 0 : std::strtod(word.c_str() + equals + 1, &end);
-    if (!(factor >= 1 && factor <= 100) || *end != 0)
-      throw stp::InputError("", "--slow", "\"" + word + "\" is not FAMILY=FACTOR", "write gemm=1.1, say");
-    slow[word.substr(0, equals)] = factor;
-  }
-  return slow;
-}
-
 void choose_machine(Options& options, const std::string& backend, const std::string& peers,
                     stp::Processes& processes) {
   stp::check_processes(backend, processes, processes.count(), {});  // before the first call of the driver
@@ -81,7 +68,7 @@ Options parse(int argc, char** argv, std::vector<std::string>& others, stp::Proc
       "--benchmark_out=FILE.json writes a new file, --benchmark_list_tests shows what there is."};
   Options options;
   std::string backend = "cpu", peers;
-  std::vector<std::string> models{"hidden-512"}, slow;
+  std::vector<std::string> models{"hidden-512"};
   const auto add = [&](const char* flag, auto& value, const char* what) {
     return app.add_option(flag, value, what)->capture_default_str();
   };
@@ -101,14 +88,12 @@ Options parse(int argc, char** argv, std::vector<std::string>& others, stp::Proc
       "Samples of every benchmark; from six on they have a 95 % interval")
       ->check(CLI::Range(1, 1000));
   app.add_flag("--quick", options.quick, "Ten samples, unless --repetitions says otherwise, and fewer sizes");
-  app.add_option("--slow", slow, "FAMILY=FACTOR: multiplies the family's work, to test comparisons");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     std::exit(app.exit(error) == 0 ? 0 : 2);
   }
   if (options.quick && app.count("--repetitions") == 0) options.repetitions = 10;
-  options.slow = read_slow(slow);
   choose_machine(options, backend, peers, processes);
   for (const std::string& model : models)
     options.models.push_back(stp::read_model(stp::find_data_file(model, "models", "", "--models")));
@@ -241,7 +226,6 @@ int run(int argc, char** argv, stp::Processes& processes) {
     add_overlap(suite);
     add_executor(suite);
   }
-  suite.check_slow();
   suite.begin();
   size_t ran = 0;
   if (processes.is_root()) {

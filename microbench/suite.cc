@@ -6,17 +6,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <set>
 
 #include "stp/base/error.h"
 #include "stp/report/statistics.h"
 
 namespace stp::microbench {
 namespace {
-
-std::string family_of(const Benchmark& benchmark) {
-  return benchmark.name.substr(0, benchmark.name.find('/'));
-}
 
 // Aggregates over all repetitions of a benchmark. With too few for a 95 % interval, it is the whole range;
 // such rows are noisy.
@@ -133,7 +128,6 @@ void Suite::run(const Benchmark& benchmark, ::benchmark::State& state) {
                                 " MB of " + std::to_string(std::lround(options_.machine.memory_bytes / 1e6)))
                                    .c_str());
   Place& on = place(benchmark.on);
-  const auto slow = options_.slow.find(family_of(benchmark));
   const auto sample = [&](int calls) {
     return together(benchmark.name, calls, [&] { return current_->fixture.sample(calls); });
   };
@@ -141,19 +135,15 @@ void Suite::run(const Benchmark& benchmark, ::benchmark::State& state) {
     if (const auto settled = sample_sizes_.find(benchmark.name); settled != sample_sizes_.end()) {
       sample(1);  // warms up pages, tables, plans
     } else {
-      SampleSize size = settle_sample_size(sample);
-      if (slow != options_.slow.end())
-        size.calls = std::max(size.calls, 20);  // so that 10 % more is a whole number
-      sample_sizes_.emplace(benchmark.name, size);
+      sample_sizes_.emplace(benchmark.name, settle_sample_size(sample));
     }
   }
   const auto [calls, warm_up] = sample_sizes_.at(benchmark.name);
-  const int done = slow == options_.slow.end() ? calls : static_cast<int>(std::lround(slow->second * calls));
   SteadySampler::Taken taken{};
   for ([[maybe_unused]] const auto _ : state) {
     taken = on.sampler->take([&, calls = calls, warm_up = warm_up] {
       if (warm_up) sample(1);
-      return sample(done) * done / calls;
+      return sample(calls);
     });
     state.SetIterationTime(taken.seconds);
   }
@@ -163,7 +153,6 @@ void Suite::run(const Benchmark& benchmark, ::benchmark::State& state) {
   state.counters["calls"] = calls;
   state.counters["tries"] = taken.tries;
   state.counters["probe_slowdown"] = taken.slowdown;
-  if (done != calls) state.counters["slowed_on_purpose"] = 1.0 * done / calls;
   // No counter is 0 throughout: Google Benchmark would print its coefficient of variation as NaN.
   const int processors = options_.machine.processors;
   if (processors > 0 && on.env->ranks() > processors) state.counters["oversubscribed"] = 1;
@@ -193,15 +182,6 @@ void Suite::add(Benchmark benchmark) {
           ->ComputeStatistics("p95", [](const std::vector<double>& times) { return percentile(times, 0.95); })
           ->ComputeStatistics("noisy", noisy, ::benchmark::kPercentage);
   if (!added->skip.empty()) registered->Repetitions(1);
-}
-
-void Suite::check_slow() const {
-  std::set<std::string> families;
-  for (const Benchmark& benchmark : benchmarks_) families.insert(family_of(benchmark));
-  for (const auto& [family, factor] : options_.slow)
-    if (!families.contains(family))
-      throw InputError("", "--slow", "there is no family \"" + family + "\"",
-                       "use one of " + joined(families));
 }
 
 }  // namespace stp::microbench

@@ -29,7 +29,6 @@ struct Options {
   std::vector<int> ranks = {2, 4};  // of groups
   bool quick = false;
   int repetitions = 20;  // unless a filter of Google Benchmark leaves some out, for the progress
-  std::map<std::string, double> slow;  // by family: factor on the calls, for tests of comparisons
 };
 
 using Counters = std::map<std::string, double>;
@@ -65,8 +64,6 @@ class Suite {
   /// Follows the first process until it calls end(). The other processes call it.
   void follow();
   void end() const;
-  /// InputError if a family of `Options::slow` does not exist.
-  void check_slow() const;
   [[nodiscard]] const Options& options() const { return options_; }
 
  private:

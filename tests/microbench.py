@@ -167,13 +167,6 @@ class Measured(Program):
             row = next(row for row in self.of("memory", "kernel", "hidden-512", name) if row["tp"] == 1)
             self.assertEqual(row["bytes"], bytes_moved, name)
 
-    def test_work_slowed_on_purpose_says_so(self):
-        found = self.rows("--quick", "--repetitions", 1, "--benchmark_filter=^(executor/launch|collective/upload/size:65536)/",
-                          "--slow", "executor=1.5")
-        rows = {row["name"].split("/")[0]: row for row in found}
-        self.assertAlmostEqual(rows["executor"]["slowed_on_purpose"], 1.5, delta=0.05)
-        self.assertNotIn("slowed_on_purpose", rows["collective"])
-
     def test_the_screen_is_a_narrow_table(self):
         lines = self.succeed("--quick", "--repetitions", 6, "--benchmark_filter=^(collective/all_reduce|memory/copy)/").stdout.splitlines()
         self.assertLessEqual(max(map(len, lines)), 80)
@@ -231,10 +224,7 @@ class Refused(Program):
         self.check("--backend", "--backend", "tpu")
         self.check("--backend", "--backend", "cuda")  # not built in, or no GPU that this process may use
         self.check("--models", "--models", "llm-13")
-        self.check("--slow", "--slow", "gemm")
-        self.check("--slow", "--slow", "gemm=0.5")
         self.check("--ranks", "--ranks", "1")
-        self.check("gemm, gemm_cold", "--slow", "gem=2", "--benchmark_list_tests")
         self.check("quik", "--quik")
         self.check("benchmark_quik", "--benchmark_quik")
         self.check("--benchmark_filter", "--benchmark_filter=^nothing/")
