@@ -46,7 +46,7 @@ Fixture compute_work(BenchEnv& env, const BenchEnv::Work& work,
     };
     return (cold ? seconds : env.time(repeated, {}).compute) / calls;
   };
-  return {sample, counters};
+  return {sample, counters, cold};
 }
 
 Suite::Place& Suite::place(const Arrangement& on) {
@@ -132,17 +132,16 @@ void Suite::run(const Benchmark& benchmark, ::benchmark::State& state) {
     return together(benchmark.name, calls, [&] { return current_->fixture.sample(calls); });
   };
   if (prepare(benchmark)) {
-    if (const auto settled = sample_sizes_.find(benchmark.name); settled != sample_sizes_.end()) {
-      sample(1);  // warms up pages, tables, plans
-    } else {
+    if (!sample_sizes_.contains(benchmark.name))
       sample_sizes_.emplace(benchmark.name, settle_sample_size(sample));
-    }
+    else if (!current_->fixture.cold)
+      sample(1);  // warms up pages, tables, plans
   }
   const auto [calls, warm_up] = sample_sizes_.at(benchmark.name);
   SteadySampler::Taken taken{};
   for ([[maybe_unused]] const auto _ : state) {
     taken = on.sampler->take([&, calls = calls, warm_up = warm_up] {
-      if (warm_up) sample(1);
+      if (warm_up && !current_->fixture.cold) sample(1);
       return sample(calls);
     });
     state.SetIterationTime(taken.seconds);

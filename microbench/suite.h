@@ -39,6 +39,7 @@ struct Fixture {
   std::function<double(int calls)> sample;
   /// Counters for the last sample, which took `seconds`.
   std::function<Counters(double seconds)> counters = [](double /*seconds*/) { return Counters{}; };
+  bool cold = false;  // `sample` flushes the caches before each call: no call warms up for it
 };
 
 struct Benchmark {
