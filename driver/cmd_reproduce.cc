@@ -83,8 +83,15 @@ json reproduce_scenario(const Scenario& scenario, const fs::path& folder, const 
 json reproduce_timed(const AnyScenario& scenario, const fs::path& folder, const Arguments& argv,
                      FinishedRows& kept) {
   const auto begin = std::chrono::steady_clock::now();
-  json line =
-      std::visit([&](const auto& any) { return reproduce_scenario(any, folder, argv, kept); }, scenario);
+  json line = std::visit(
+      [&](const auto& any) {
+        try {
+          return reproduce_scenario(any, folder, argv, kept);
+        } catch (const InputError& error) {
+          throw error.in_file(any.file);
+        }
+      },
+      scenario);
   const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
   line["wall_s"] = std::round(wall.count() * 1000) / 1000;
   return line;

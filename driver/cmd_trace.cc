@@ -68,6 +68,8 @@ void trace_command(const TraceOptions& options) {
   } catch (const Interrupted&) {
     shorten();
     folder.publish_interrupted();
+  } catch (const InputError& error) {
+    throw error.in_file(scenario.file);
   }
   shorten();
   std::vector<std::string> names;

@@ -38,6 +38,12 @@ class Fields(CommandLine):
         self.refused(["simulate", path, "--set", "title=" + "[" * 30000 + "]" * 30000], "--set: title is nested more than 100 deep")
         self.refused(["simulate", path, "--set", ".".join("a" * 101) + "=1"], "--set: ", "has over 100 parts")
 
+    def test_errors_of_rows_name_their_file(self):
+        fitted = self.write(changed(UNIT, name="fitted", compare={"calibration": [{"microbatch": 12}]}), "fitted.json")
+        self.refused(["reproduce", self.write(UNIT), fitted, "--no-plots", "--out", "new"], f"stp: {fitted}: compare.calibration: ", silent=False)
+        slow = self.write(changed(UNIT, microbatches=16, costs={"unit": {"attn.F": 1e9}}), "slow.json")
+        self.refused(["trace", slow, "--out", "new"], f"stp: {slow}: costs: the step takes more than 9e9 s")
+
     def test_outputs(self):
         path = self.write(UNIT)
         self.write("mine", "new.rows")
