@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <linux/fs.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -92,9 +91,7 @@ OutputFolder::OutputFolder(const fs::path& target, Taken taken, const char* flag
   // From here on, a signal or a closed output pipe must not leave the folder behind.
   note_interrupts();
   std::signal(SIGPIPE, SIG_IGN);
-  const mode_t masked = umask(0);  // the only way to read the mask is to set it
-  umask(masked);
-  fs::permissions(partial_, fs::perms(0777 & ~masked));
+  fs::permissions(partial_, fs::perms(umasked(0777)));
 }
 
 OutputFolder::~OutputFolder() {

@@ -245,6 +245,12 @@ class Output(CommandLine):
             self.assertRegex(done.stdout, rf"\nResults: {folder}\n$")
             self.assertEqual(sorted(path.name for path in (self.folder / folder).iterdir()), ["summary.json", "unit.json"])
 
+    def test_the_umask_holds(self):
+        for command in (["simulate", self.write(UNIT), "--json", "new.json"], ["reproduce", self.write(UNIT), "--no-plots", "--out", "new"]):
+            self.succeed(*command, launcher=("bash", "-c", 'umask 027; exec "$@"', "bash"))
+        modes = [(self.folder / name).stat().st_mode & 0o777 for name in ("new.json", "new/unit.json", "new")]
+        self.assertEqual(modes, [0o640, 0o640, 0o750])
+
     def test_a_limit_on_file_sizes_is_reported(self):
         limited = ("bash", "-c", 'ulimit -f 4; exec "$@"', "bash")
         many = self.write(changed(UNIT, microbatches=list(range(1, 50))))

@@ -40,6 +40,12 @@ FileDescriptor make_partial(const fs::path& folder, fs::path& path, PartialKind 
   }
 }
 
+unsigned umasked(unsigned mode) {
+  const mode_t mask = umask(0);  // the only way to read the mask is to set it
+  umask(mask);
+  return mode & ~mask;
+}
+
 std::vector<std::string> remove_leftovers(const fs::path& folder) {
   std::vector<std::string> removed;
   std::error_code ignored;

@@ -17,6 +17,9 @@ enum class PartialKind { file, folder };
 FileDescriptor make_partial(const std::filesystem::path& folder, std::filesystem::path& path,
                             PartialKind kind);
 
+/// `mode`, such as 0666, without what the process's umask takes. Not while other threads make files.
+unsigned umasked(unsigned mode);
+
 /// Removes partial outputs in `folder` that no process has locked; returns their paths.
 std::vector<std::string> remove_leftovers(const std::filesystem::path& folder);
 

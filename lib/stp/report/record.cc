@@ -295,7 +295,8 @@ void write_new_file(const std::string& path, const std::string& text) {
   const FileDescriptor lock =
       make_partial(std::filesystem::absolute(path).parent_path(), partial, PartialKind::file);
   if (!lock) refuse_place(path);
-  const bool whole = write_all(lock.get(), text) && fchmod(lock.get(), 0644) == 0 && fsync(lock.get()) == 0;
+  const bool whole =
+      write_all(lock.get(), text) && fchmod(lock.get(), umasked(0666)) == 0 && fsync(lock.get()) == 0;
   const bool linked = whole && link(partial.c_str(), path.c_str()) == 0;
   const int error = errno;
   unlink(partial.c_str());
