@@ -143,10 +143,10 @@ std::string end_text(SearchResult::End end) {
 void print_result(const std::vector<Start>& starts, const SearchResult& result, const Limit& limit,
                   const Experiment& experiment) {
   const auto line = [&](const Schedule& schedule, double step_s, const Start& from) {
-    std::optional<double> gap;
+    std::optional<double> gain, gap;  // none where all costs are 0
+    if (step_s > 0) gain = starts.front().step_s / step_s - 1;
     if (from.bound_s > 0) gap = step_s / from.bound_s - 1;
-    return std::vector<std::string>{schedule.name, fixed(step_s, 4),
-                                    percent(starts.front().step_s / step_s - 1), share_text(gap),
+    return std::vector<std::string>{schedule.name, fixed(step_s, 4), percent(gain), share_text(gap),
                                     std::to_string(peak_of(schedule, experiment))};
   };
   Table table({"schedule", "step", "gain", "gap", "peak chunks"});

@@ -235,7 +235,9 @@ std::string file_word(const json& row) {
   std::string word = plain(row.at("schedule"));
   if (row.at("model").is_string()) word += "-" + plain(row.at("model")) + "-s" + plain(row.at("seq"));
   word += "-tp" + plain(row.at("tp")) + "-pp" + plain(row.at("pp")) + "-m" + plain(row.at("microbatches"));
-  // A schedule file may give its schedule any name.
+  // A schedule file may give its schedule any name, also one too long for a file.
+  constexpr size_t kLongestWord = 130;
+  if (word.size() > kLongestWord) word.resize(kLongestWord);
   for (char& c : word)
     if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '.') c = '_';
   return word;

@@ -191,6 +191,9 @@ json options_json(const Experiment& experiment) {
 json to_json(const Experiment& experiment) {
   json value = options_json(experiment);
   value["schedules"] = *experiment.schedules_as_read;
+  for (size_t i = 0; i < experiment.schedules.size(); ++i)
+    if (const std::string& file = experiment.schedules[i].file; !file.empty())
+      value["schedules"][i]["file"] = path_of_user(file);  // from any folder
   for (const Axis& axis : kAxes) value["parallel"][axis.name] = experiment.strategy.*axis.ranks;
   value["zero"] = experiment.strategy.zero ? 1 : 0;
   if (experiment.strategy.cp_method != CpMethod::ring)
@@ -294,8 +297,10 @@ Scenario read(const json& content, const std::string& path, const Changes& chang
   }
   input.done();
   const auto none = [&](auto reads) { return std::ranges::none_of(scenario.experiments, reads); };
-  if (none([](const Experiment& one) { return one.hardware.has_value(); })) changes.refuse_unread("cluster", path);
-  if (none([](const Experiment& one) { return model_of(one) != nullptr; })) changes.refuse_unread("model", path);
+  if (none([](const Experiment& one) { return one.hardware.has_value(); }))
+    changes.refuse_unread("cluster", path);
+  if (none([](const Experiment& one) { return model_of(one) != nullptr; }))
+    changes.refuse_unread("model", path);
   // Leaving configurations out, or --set, may remove the schedule.
   if (invalid == Invalid::refuse && !changes.sets("schedules")) check_gain(scenario);
   return scenario;

@@ -449,6 +449,12 @@ class Changes(CommandLine):
         kept = self.record(HARDWARE, "--set", "cluster=gpu.json", "--set", "model.num_hidden_layers=14")
         (self.folder / "gpu.json").unlink()
         self.assertEqual(self.record(kept["scenario"])["results"], kept["results"])
+        for folder, schedule in (("here", "gpipe"), ("there", "1f1b")):
+            (self.folder / folder).mkdir()
+            self.write(self.succeed("schedule", schedule, "--pp", 4, "--microbatches", 8).stdout, f"{folder}/o.txt")
+        of_file = self.json_of("simulate", self.write(changed(HARDWARE, schedules=[{"file": "o.txt"}]), "here/s.json"))
+        again = self.write(of_file["scenario"], "there/s.json")
+        self.assertEqual(self.json_of("simulate", again)["results"], of_file["results"])
         # A model inside a scenario changes no default.
         even = [changed(HARDWARE, layers_per_chunk=None, **models) for models in ({}, {"models": {}})]
         self.assertEqual(*(self.results(one) for one in even))

@@ -210,6 +210,11 @@ class Traces(CommandLine):
         self.assertEqual(files, [f"{name}.json" for name in self.NAMES])
         self.assertRegex(done.stderr, r"^stp: no SVG timelines were drawn: /nowhere: Python 3: cannot be started; set STP_PYTHON .*\n$")
 
+    def test_of_a_name_that_is_too_long_for_a_file(self):
+        order = json.loads(self.succeed("schedule", "1f1b", "--pp", 2, "--microbatches", 4, "--format", "json").stdout)
+        self.write(order | {"schedule": "x" * 300}, "long.json")
+        self.succeed("trace", self.write(changed(UNIT, schedules=[{"file": "long.json"}])), "--out", "new", variables={"STP_PYTHON": "/nowhere"})
+
 
 class Documents(CommandLine):
     """The examples in docs/scenarios.md work as shown."""

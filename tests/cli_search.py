@@ -39,6 +39,10 @@ class Search(CommandLine):
         slow = self.search("--set", 'schedules=["gpipe"]', "--set", "layers_per_chunk=[2, 2]", "--out", str(self.folder / "b.json"))
         self.assertRegex(slow, r"\ngpipe .*-")  # slower than the fastest
 
+    def test_where_all_costs_are_0_nothing_is_faster(self):
+        free = {"attn.F": 0, "mlp.F": 0}
+        self.assertRegex(self.search("--set", f"costs.unit={json.dumps(free)}", "--out", str(self.folder / "a.json")), r"\nstp +0\.0000 +– ")
+
     def test_says_why_it_ended(self):
         self.assertIn("within 0.1 % of the bound", self.search("--out", str(self.folder / "a.json"), "--set", "parallel.pp=1",
                                                                "--set", "layers_per_chunk=[1, 1]", "--set", "costs.unit.all_reduce=0"))
