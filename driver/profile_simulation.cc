@@ -18,6 +18,7 @@
 #include "stp/base/data.h"
 #include "stp/base/json_input.h"
 #include "stp/cluster/profile_part.h"
+#include "stp/cost/gemm.h"
 #include "stp/report/compare.h"
 #include "stp/report/machine_figures.h"
 
@@ -125,19 +126,18 @@ bool compatible(const Experiment& experiment, const HardwareProfile& profile) {
   return incompatibility(experiment, profile).empty();
 }
 
-// The GEMMs of a job on one rank.
+// Every GEMM of one layer of a job, forward and backward, on one rank.
 json gemm_json(const std::vector<ComparedMachine>& machines, const Job& job) {
   json gemms = json::array();
   for (const ComparedMachine& machine : machines) {
     size_t i = 0;
-    for (const GemmFigure& figure : gemm_figures(machine.profile, job.model, job.shape, job.implementation)) {
-      if (&machine == &machines.front())
-        gemms.push_back({{"of", to_string(figure.unit, figure.pass)},
-                         {"m", figure.gemm.m},
-                         {"n", figure.gemm.n},
-                         {"k", figure.gemm.k}});
-      gemms[i++]["seconds"].push_back(figure.seconds);
-    }
+    for (const Unit unit : kLayerUnits)
+      for (const UnitPass pass : kUnitPasses)
+        for (const Gemm& gemm : work(job.model, job.shape, job.implementation, unit, pass).gemms) {
+          if (&machine == &machines.front())
+            gemms.push_back({{"of", to_string(unit, pass)}, {"m", gemm.m}, {"n", gemm.n}, {"k", gemm.k}});
+          gemms[i++]["seconds"].push_back(gemm_seconds(machine.profile, gemm));
+        }
   }
   return gemms;
 }

@@ -1,18 +1,6 @@
 #include "stp/report/machine_figures.h"
 
-#include "stp/cost/gemm.h"
-
 namespace stp {
-
-std::vector<GemmFigure> gemm_figures(const HardwareProfile& profile, const ModelConfig& model,
-                                     const Shape& shape, Implementation implementation) {
-  std::vector<GemmFigure> figures;
-  for (const Unit unit : kLayerUnits)
-    for (const UnitPass pass : kUnitPasses)
-      for (const Gemm& gemm : work(model, shape, implementation, unit, pass).gemms)
-        figures.push_back({unit, pass, gemm, gemm_seconds(profile, gemm)});
-  return figures;
-}
 
 OverlapFigures simulated_overlap(double compute_s, double all_reduce_s, const Contention& contention) {
   Program program{.schedule = {"overlap", Placement::loop(1, 1), 1, {{}}}};

@@ -3,32 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "stp/cost/gemm.h"
-
 namespace stp {
 namespace {
-
-constexpr const char* kProfiles = STP_SOURCE_DIR "/profiles/";
-
-ModelConfig model() { return read_model(STP_SOURCE_DIR "/models/llm-12.1b.json"); }
-
-TEST(GemmFigures, AreTheLayersGemmsForwardAndBackward) {
-  const HardwareProfile a800 = read_profile(std::string(kProfiles) + "a800.json");
-  const auto figures = gemm_figures(a800, model(), {6144, 1, 4}, Implementation::megatron);
-  EXPECT_EQ(figures.size(), 12);  // QKV, projection, FC1 and FC2, three times each
-  double flops = 0;
-  for (const GemmFigure& figure : figures) {
-    flops += figure.gemm.flops();
-    EXPECT_DOUBLE_EQ(figure.seconds, gemm_seconds(a800, figure.gemm));
-  }
-  // Three times two FLOP per parameter of the layer's matrices and token.
-  const double parameters = 5120.0 * (5120 + 2 * 8 * 128) + 5120.0 * 5120 + 3 * 5120.0 * 18944;
-  EXPECT_NEAR(flops, 6 * parameters * 6144 / 4, 1e-6 * flops);
-  // QKV: 6144 × 1792 × 5120.
-  EXPECT_EQ(figures[0].gemm.m, 6144);
-  EXPECT_EQ(figures[0].gemm.n, 1792);
-  EXPECT_EQ(figures[0].gemm.k, 5120);
-}
 
 TEST(SimulatedOverlap, ExposesWhatItCostsByHand) {
   const auto exposed_share = [](double compute_s, double all_reduce_s, const Contention& contention) {
