@@ -96,9 +96,8 @@ std::optional<int> run_program(const std::string& program, const std::vector<std
   return wait_for(child, child);
 }
 
-int run_python(const std::string& script, const std::vector<std::string>& arguments,
-               const std::string& without) {
-  const pid_t child = start_python(script, arguments, without);
+int run_python(const std::string& script, const std::vector<std::string>& arguments) {
+  const pid_t child = start_python(script, arguments, "");
   return wait_for(child, child);
 }
 

@@ -18,14 +18,14 @@ std::optional<int> run_program(const std::string& program, const std::vector<std
 
 /// Runs `script`, a data file ("plots/compare.py"), with `arguments`, by $STP_PYTHON, else by the build's
 /// Python. Returns its exit status; the script prints the reason if that is not 0. Throws InputError if there
-/// is no such Python; `without` is a remedy that needs no Python, if there is one.
-int run_python(const std::string& script, const std::vector<std::string>& arguments,
-               const std::string& without = "");
+/// is no such Python.
+int run_python(const std::string& script, const std::vector<std::string>& arguments);
 
 /// Runs a script, as run_python() does, while this program goes on. The script reads lines from its standard
 /// input. A terminal's Ctrl-C reaches this program alone, which then ends the script and what that started.
 class PythonProcess {
  public:
+  /// `without`: a remedy that needs no Python.
   PythonProcess(const std::string& script, const std::vector<std::string>& arguments,
                 const std::string& without);
   ~PythonProcess();  // ends it unless wait() was called

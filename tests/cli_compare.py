@@ -16,9 +16,10 @@ class Compare(CommandLine):
     """`stp compare` of result records and of files of Google Benchmark."""
 
     def compared(self, *files):
-        done = self.succeed("compare", *files, "--json", "-")
+        """The comparison and the screen."""
+        done = self.succeed("compare", *files, "--json", "comparison.json")
         self.assertEqual(done.stderr, "")
-        return json.loads(done.stdout)
+        return self.read("comparison.json"), done.stdout
 
     def simulated(self, name, **fields):
         self.succeed("simulate", self.write(changed(HARDWARE, **fields), f"scenario-{name}"), "--json", name)
@@ -28,10 +29,9 @@ class Compare(CommandLine):
         schedules = ["1f1b-i", "stp"]
         first = self.simulated("a.json", schedules=schedules)
         second = self.simulated("b.json", schedules=["stp", "1f1b-i", "zb-v"], cluster="h20")
-        comparison = self.compared(first, second)
+        comparison, screen = self.compared(first, second)
         self.assertEqual([cell and cell["schedule"] for row in comparison["rows"] for cell in row["cells"]],
                          ["1f1b-i", "1f1b-i", "stp", "stp", None, "zb-v"])
-        screen = self.run_stp("compare", first, second).stdout
         for words in ("cluster: a800 | h20", "A simulated", "B simulated", "only in B: llm-12.1b, s 3072 × 1, TP4 PP4, m 8: zb-v"):
             self.assertIn(words, screen)
 
@@ -47,20 +47,18 @@ class Compare(CommandLine):
         self.succeed("run", run, "--backend", "cpu", "--json", "measured.json")
         unit = changed(UNIT, schedules=["stp"], parallel={"pp": 2, "tp": 2}, layers_per_chunk=[1, 1, 1, 1])
         self.succeed("simulate", self.write(unit), "--json", "simulated.json")
-        comparison = self.compared("simulated.json", "measured.json")
+        comparison, screen = self.compared("measured.json", "simulated.json")
         self.assertEqual(comparison["predictions"][0]["predicted_evidence"], "simulated")
-        screen = self.run_stp("compare", "measured.json", "simulated.json").stdout
         self.assertIn("Prediction errors: B (simulated) of what A has (measured)", screen)
 
     def test_runs_of_one_machine_are_the_same_and_a_slowed_kernel_is_found(self):
         files = [self.write(benchmarks(seed, slower), f"{name}.json")
                  for name, seed, slower in (("a", 1, ()), ("b", 2, ()), ("c", 3, (5,)))]
-        comparison = self.compared(*files)
+        comparison, screen = self.compared(*files)
         verdicts = [[row["cells"][file]["against_first"]["verdict"] for row in comparison["rows"]] for file in (1, 2)]
         self.assertEqual(verdicts, [["same"] * 8, ["same"] * 5 + ["slower"] + ["same"] * 2])
         self.assertEqual(comparison["rule"]["comparisons"], 16)
         self.assertEqual({file["evidence"] for file in comparison["files"]}, {"measured"})
-        screen = self.run_stp("compare", *files).stdout
         self.assertIn("16 comparisons: 15 same, 1 slower; 0 noisy", screen)
         self.assertIn("15 same", self.run_stp("compare", *files, "--least-difference", 5).stdout)
         self.assertIn("16 same", self.run_stp("compare", *files, "--least-difference", 20).stdout)
@@ -73,7 +71,7 @@ class Compare(CommandLine):
             command = [program, "--benchmark_filter=^linear/stp/generate/p:8/m:(64|256)$", "--benchmark_repetitions=4",
                        "--benchmark_min_time=0.001", f"--benchmark_out={name}", "--benchmark_out_format=json"]
             subprocess.run(command, cwd=self.folder, capture_output=True, check=True, timeout=100)
-        comparison = self.compared("a.json", "b.json")
+        comparison, _ = self.compared("a.json", "b.json")
         self.assertEqual([row["name"] for row in comparison["rows"]], ["linear/stp/generate/p:8/m:64", "linear/stp/generate/p:8/m:256"])
         for row in comparison["rows"]:
             self.assertEqual([cell["repetitions"] for cell in row["cells"]], [4, 4])
@@ -86,9 +84,8 @@ class Compare(CommandLine):
         content = benchmarks(1)
         content["benchmarks"].append(iteration("failed", 0, error_occurred=True, error_message="no GPU"))
         text = json.dumps(content).replace('"bus_gb_per_s": ', '"cv": NaN, "bus_gb_per_s": ', 1)
-        comparison = self.compared(self.write(text, "a.json"), self.write(benchmarks(2), "b.json"))
+        comparison, screen = self.compared(self.write(text, "a.json"), self.write(benchmarks(2), "b.json"))
         self.assertEqual(comparison["rows"][-1]["cells"], [{"skipped": "no GPU"}, None])
-        screen = self.run_stp("compare", "a.json", "b.json").stdout
         self.assertIn("failed: A skipped it: no GPU", screen)
         self.assertIn("failed: B has none", screen)
 

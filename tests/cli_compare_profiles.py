@@ -229,12 +229,13 @@ class CompareProfiles(CommandLine):
     def test_scenarios_may_be_changed(self):
         scenario = self.write(changed(HARDWARE, schedules=["1f1b-i", "stp"]))
         command = ["compare", "--profiles", "a800", "h20", "--scenarios", scenario, "--set"]
-        comparison = json.loads(self.succeed(*command, "implementation=megatron-te", "--json", "-").stdout)
+        screen = self.succeed(*command, "implementation=megatron-te", "--json", "comparison.json").stdout
+        comparison = self.read("comparison.json")
         self.assertEqual(comparison["implementations"], ["megatron-te"])
         rows = self.results(changed(HARDWARE, schedules=["1f1b-i", "stp"], implementation="megatron-te"))
         for row, schedule in zip(rows, comparison["throughput"][0]["schedules"]):
             self.assertAlmostEqual(schedule["cells"][0]["throughput_samples_per_s"], row["throughput_samples_per_s"], places=9)
-        self.assertIn("kernels: megatron-te (Transformer Engine), of the scenarios\n", self.succeed(*command, "implementation=megatron-te").stdout)
+        self.assertIn("kernels: megatron-te (Transformer Engine), of the scenarios\n", screen)
         self.refused([*command, "cluster=h100"], "--set", "is of a cluster", "change a copy of the last one")
 
     def test_a_changed_copy_is_one_more_machine(self):
@@ -276,8 +277,10 @@ class CompareProfiles(CommandLine):
         """Of a small scenario, and the screen's first lines."""
         fields = {"microbatches": 8, "schedules": ["1f1b-i", "zb-v", "stp"], **scenario}
         command = ["compare", "--profiles", *profiles, "--scenarios", self.write(changed(HARDWARE, **fields))]
-        comparison = json.loads(self.succeed(*command, "--json", "-").stdout)
-        return comparison["answers"], comparison, self.run_stp(*command).stdout.splitlines()
+        file = self.folder / f"comparison-{len(list(self.folder.iterdir()))}.json"
+        screen = self.succeed(*command, "--json", file).stdout
+        comparison = read_json(file)
+        return comparison["answers"], comparison, screen.splitlines()
 
     def test_a_copy_is_exactly_as_fast(self):
         (_, copy), _, screen = self.answers("a800", self.write_profile("copy.json", name="copy"))
