@@ -177,7 +177,7 @@ def report(folder, said=None):
         for one in experiments:
             if len(one.rows):
                 write_whole(folder / f"rows-{html.file_word(one.id)}.csv", tables.rows_csv(one).encode())
-        answers = pages.Records(experiments, evaluated).answers(strict=False) if evaluated else None
+        answers = pages.Records(experiments, lambda: evaluated).answers(strict=False) if evaluated else None
         plots, traces = write_drawings(drawings)
     alone = [one for one in experiments if html.is_alone(one)]
     judged = [one for one in experiments if one not in alone]

@@ -309,12 +309,12 @@ class Claims(unittest.TestCase):
         listed = claims.listed("claims")
         for run, same in ((KEPT, True), (self.changed_run("llm-a800", faster), False)):
             experiments = read_folder(run)
-            records = pages.Records(experiments, claims.evaluate(experiments, listed))
+            records = pages.Records(experiments, functools.partial(claims.evaluate, experiments, listed))
             self.assertEqual(records.readme(text) == text, same)
             self.assertEqual(len(records.answers()["questions"]), 9)
         # A run of some experiments has the answers that it can give.
         some = [one for one in read_folder(KEPT) if one.id == "llm-a800"]
-        asked = pages.Records(some, claims.of_experiments(some)).answers(strict=False)["questions"]
+        asked = pages.Records(some, lambda: claims.of_experiments(some)).answers(strict=False)["questions"]
         self.assertEqual([question for question, _ in asked],
                          ["Is STP the fastest of three on A800?", "By how much over 1F1B-I?", "Over ZB-V?", "The headline, 12.2 %?",
                           "Is ZB-V faster than 1F1B-I?"])

@@ -18,20 +18,21 @@ from command_line import benchmarks, changed, CommandLine, CONFIG, main, PAIRS, 
 class Progress(CommandLine):
     """What may take over two seconds says on a terminal how far it is, and nothing in a pipe."""
 
-    def shows(self, label, total, *arguments, out=()):
-        """The program shows `label` up to `total`, a pattern, and clears the line. `out`: arguments that differ between two runs."""
+    def shows(self, labels, total, *arguments, out=()):
+        """The program shows each of `labels` up to `total`, a pattern, and clears the line. `out`: arguments that differ between two runs."""
         said = self.said_on_terminal(*arguments, *out[:2])
-        self.assertRegex(said, rf"\r{label}: ({total}) of \1(\033\[K)?\r\033\[K")
+        for label in labels:
+            self.assertRegex(said, rf"\r{label}: ({total}) of \1(\033\[K)?\r\033\[K")
         done = self.run_stp(*arguments, *out[2:])
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def test_every_row_of_a_scenario(self):
         scenario = self.write(changed(UNIT, schedules=["1f1b", "gpipe"], microbatches=[4, 8]))
-        self.shows("simulating unit", 4, "simulate", scenario)
-        self.shows("simulating unit", 4, "reproduce", scenario, "--no-plots", out=("--out", "one", "--out", "two"))
+        self.shows(["simulating unit"], 4, "simulate", scenario)
+        self.shows(["simulating unit"], 4, "reproduce", scenario, "--no-plots", out=("--out", "one", "--out", "two"))
 
     def test_every_step_of_a_run(self):
-        self.shows("running mine", 6, "run", self.write(RUN), "--backend", "cpu")
+        self.shows(["running mine"], 6, "run", self.write(RUN), "--backend", "cpu")
 
     def test_the_phases_of_a_step_and_of_a_row(self):
         said = self.said_on_terminal("run", self.write(RUN), "--backend", "cpu")
@@ -44,15 +45,14 @@ class Progress(CommandLine):
 
     def test_traces_and_their_timelines(self):
         scenario = self.write(changed(UNIT, schedules=["1f1b", "gpipe"]))
-        self.shows("simulating unit", 2, "trace", scenario, out=("--out", "one", "--out", "two"))
-        self.shows("drawing timelines", 2, "trace", scenario, out=("--out", "three", "--out", "four"))
+        self.shows(["simulating unit", "drawing timelines"], 2, "trace", scenario, out=("--out", "one", "--out", "two"))
 
     def test_plots_of_a_report(self):
         said = self.said_on_terminal("reproduce", self.write(UNIT), "--out", "new")
         self.assertRegex(said, r"\rdrawing plots: (\d+) of \1(\033\[K)?\r\033\[K")
 
     def test_schedules(self):
-        self.shows("simulating schedules", r"\d+", "schedule", "--table", "--pp", 4, "--microbatches", 8)
+        self.shows(["simulating schedules"], r"\d+", "schedule", "--table", "--pp", 4, "--microbatches", 8)
         self.write(self.run_stp("schedule", "1f1b", "--pp", 2, "--microbatches", 4).stdout, "order.txt")
         said = self.said_on_terminal("validate", "order.txt")
         self.assertEqual(said, "".join(f"\rchecking order.txt: {done} of 3\033[K" for done in range(3)) + "\r\033[K")
@@ -60,7 +60,7 @@ class Progress(CommandLine):
     def test_comparisons(self):
         for seed in (1, 2):
             self.write(benchmarks(seed), f"{seed}.json")
-        self.shows("comparing", 8, "compare", "1.json", "2.json")
+        self.shows(["comparing"], 8, "compare", "1.json", "2.json")
         said = self.said_on_terminal("compare", "--profiles", "a800", "h20", "--scenarios", "llm-h20", "--schedules", "stp")
         self.assertRegex(said, r"\rsimulating: (\d+) of \1(\033\[K)?\r\033\[K")
 

@@ -118,7 +118,7 @@ class ReportTest(FolderTest):
         judged = [one for one in experiments if not html.is_alone(one)]
         style.set_up()
         drawn = report.drawn(headline.plot(experiments), "png", style.png)
-        answers = pages.Records(experiments, evaluated).answers()
+        answers = pages.Records(experiments, lambda: evaluated).answers()
         source = html.render(judged, {}, {}, evaluated, drawn, answers, 16)
         first = source.partition('<section id="answers">')[2].partition("</section>")[0]
         self.assertEqual((first.count("<table"), first.count("<img")), (1, 1))

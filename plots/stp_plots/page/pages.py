@@ -70,11 +70,15 @@ class Errors:
 
 
 class Records:
-    """Experiments as templates see them, with the kept files beside them."""
+    """Experiments as templates see them, with the kept files beside them. `evaluate` gives the claims about them; few pages ask."""
 
-    def __init__(self, experiments, evaluated):
-        self.experiments, self.evaluated = experiments, evaluated
+    def __init__(self, experiments, evaluate):
+        self.experiments, self.evaluate = experiments, evaluate
         self.run = {one.id: one for one in experiments}
+
+    @functools.cached_property
+    def evaluated(self):
+        return self.evaluate()
 
     def claim(self, key):
         return next(one for one in self.evaluated if one.key == key)
