@@ -435,7 +435,9 @@ void add_list(CLI::App& app) {
 }
 
 void add_doctor(CLI::App& app, const Arguments& argv, int& status) {
-  app.add_subcommand("doctor", "Say what works on this machine: devices, libraries, kernels")
+  app.add_subcommand("doctor",
+                     "Say what works on this machine: devices, libraries, kernels. Ends with 1 if a device "
+                     "that is here cannot be used")
       ->footer(help_footer({"stp doctor"}))
       ->callback([&argv, &status] { status = doctor_command(argv) ? 0 : 1; });
 }

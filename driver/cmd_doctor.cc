@@ -1,5 +1,6 @@
 #include <sys/utsname.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <thread>
 
@@ -17,7 +18,8 @@ constexpr const char* kVersion = "stp " STP_VERSION " (" STP_GIT_REVISION ")";
 const char* word_of(Finding::State state) {
   return state == Finding::State::works        ? "works"
          : state == Finding::State::falls_back ? "falls back"
-                                               : "MISSING";
+         : state == Finding::State::missing    ? "MISSING"
+                                               : "absent";
 }
 
 }  // namespace
@@ -28,18 +30,20 @@ bool doctor_command(const Arguments&) {
   std::printf("%s; %s %s, %u processors\n\n", kVersion, system.sysname, system.release,
               std::thread::hardware_concurrency());
   Table table({"backend", "what", "state", "ms", "detail"});
-  bool usable = false;  // some backend besides the processors is complete, or there is none
-  bool built = false;
+  bool works = true;   // all backends whose devices are here
+  bool built = false;  // one besides the processors
   for (const BuiltIn& kind : built_in_backends()) {
     if (kind.emulates) continue;  // it has no kernels
     const std::vector<Finding> found = examine(kind, 0, kind.types);
-    if (kind.ranks != 0) built = true, usable = usable || lack_of(found).empty();
+    built = built || kind.ranks != 0;
+    if (std::ranges::count(found, Finding::State::absent, &Finding::state) == 0)
+      works &= lack_of(found).empty();
     for (const Finding& each : found)
       table.add({kind.name, each.what, word_of(each.state), shown("%.0f", 1e3 * each.seconds), each.detail});
   }
   std::fputs(table.text().c_str(), stdout);
   if (!built) std::printf("\nThis build has no CUDA backend: build where nvcc is found.\n");
-  return usable || !built;
+  return works;
 }
 
 std::string version_text(const Arguments&) {

@@ -283,7 +283,7 @@ cp "{wheel}" "$to" 2>/dev/null""")
                     for name, source in sources.items():
                         subprocess.run(["cc", "-shared", "-x", "c", "-", "-o", folder / name], input=source, text=True, check=True)
                     done = subprocess.run([stp, "doctor"], capture_output=True, text=True, check=False, env={**os.environ, "LD_LIBRARY_PATH": str(folder)})
-                    self.assertEqual(done.returncode, 1, done.stderr)  # there is no driver
+                    self.assertEqual(done.returncode, 0, done.stderr)  # there is no driver, so no GPU
                     if cuda == int(needed[1]):
                         self.assertRegex(done.stdout, rf"cuBLASLt +works +\d+ +{cuda}0100, {folder}/")
                     else:

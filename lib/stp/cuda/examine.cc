@@ -52,7 +52,7 @@ std::string cuda_version(int number) {
 Finding driver() {
   int version = 0;
   if (cudaDriverGetVersion(&version) != cudaSuccess || version == 0)
-    return {"driver", State::missing,
+    return {"driver", State::absent,
             "no NVIDIA driver is installed; these programs need one for " + cuda_version(CUDART_VERSION)};
   return {"driver", version / 1000 >= CUDART_VERSION / 1000 ? State::works : State::missing,
           "for " + cuda_version(version) + " and older; these programs are built with " +

@@ -14,7 +14,8 @@
 namespace stp {
 
 struct Finding {
-  enum class State { works, falls_back, missing };  // without `missing` nothing runs
+  // Without `missing` nothing runs; `absent`: nor is there such a device.
+  enum class State { works, falls_back, missing, absent };
   std::string what;
   State state;
   std::string detail;  // a version and where it is; or what takes its place, or what to do
@@ -56,7 +57,7 @@ inline std::optional<Finding> too_slow(const std::vector<Finding>& findings) {
 /// "WHAT: DETAIL" of the first that is missing; "" if none is.
 inline std::string lack_of(const std::vector<Finding>& findings) {
   for (const Finding& each : findings)
-    if (each.state == Finding::State::missing) return each.what + ": " + each.detail;
+    if (each.state >= Finding::State::missing) return each.what + ": " + each.detail;
   return "";
 }
 
