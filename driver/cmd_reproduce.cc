@@ -130,7 +130,9 @@ void reproduce_command(const ReproduceOptions& options, const Arguments& argv) {
   }
   const auto stop = [&] {
     drawing.reset();
-    folder.publish_interrupted(kept.how_to_go_on());
+    const std::string go_on = kept.how_to_go_on();
+    if (!kept.path().empty() && !go_on.empty()) throw Interrupted(go_on);  // which writes all records
+    folder.publish_interrupted(go_on);
   };
   try {
     for (const AnyScenario& scenario : scenarios) {

@@ -283,7 +283,8 @@ class Output(CommandLine):
 
     def test_a_killed_sweep_goes_on_with_the_same_result(self):
         sweep = changed(UNIT, schedules=["stp"], parallel={"pp": 16}, layers_per_chunk=[1] * 32, microbatches=list(range(200, 240)))
-        command = ["reproduce", str(self.write(sweep)), "--no-plots", "--out"]
+        first = self.write(changed(UNIT, name="first"), "first.json")
+        command = ["reproduce", str(first), str(self.write(sweep)), "--no-plots", "--out"]
         kept = self.folder / "new.rows"
         said = self.interrupted(kept, signal.SIGINT, *command, "new")
         self.assertTrue(said.endswith("stp: interrupted; finished rows are in new.rows, and the same command goes on from them\n"))
@@ -300,7 +301,7 @@ class Output(CommandLine):
             kept.write_text(text)
             self.assertEqual(self.run_stp(*command, "new").returncode, 0)
             self.assertFalse(kept.exists())
-            new, whole = (self.read(f"{folder}/{sweep['name']}.json")["rows"] for folder in ("new", "whole"))
+            new, whole = ([self.read(f"{folder}/{name}.json")["rows"] for name in ("first", "unit")] for folder in ("new", "whole"))
             self.assertEqual(new == whole, same)
             shutil.rmtree(self.folder / "new")
 
