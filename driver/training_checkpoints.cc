@@ -51,7 +51,8 @@ void TrainingCheckpoints::step_done(Trainer& trainer, int samples, bool root) {
   write_checkpoint(trainer, training_, progress_, root ? folder->path().string() : "", root);
   if (!root) return;
   folder->publish();
-  note_kept(folder->target().string() + " is whole, and --resume " + options_.save + " goes on from it");
+  note_kept(folder->target().string() + " is whole, and --resume " + options_.save +
+            " trains run.steps more from it");
 }
 
 }  // namespace stp

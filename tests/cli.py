@@ -323,7 +323,7 @@ class Output(CommandLine):
         saved = self.folder / "saved"
         said = self.interrupted(saved / "step-3", signal.SIGTERM, *run, "--save", "saved", "--every", "3")
         last = max(saved.iterdir(), key=lambda path: int(path.name[5:])).name
-        self.assertEqual(said, f"stp: interrupted; saved/{last} is whole, and --resume saved goes on from it\n")
+        self.assertEqual(said, f"stp: interrupted; saved/{last} is whole, and --resume saved trains run.steps more from it\n")
         self.succeed(*run, "--resume", "saved", "--set", "run.steps=1")
 
     def test_a_signal_ends_what_draws_too(self):
