@@ -10,11 +10,18 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kLongestCell = 16;  // bytes of a cell
+constexpr size_t kLongestCell = 16, kLongestNote = 300;  // bytes
 
 std::string text_of(const json& value) {
   if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
   return value.is_string() ? value.get<std::string>() : json_text(value);
+}
+
+// JSON that can be wrapped, without the end of a long one.
+std::string shortened(const std::string& value) {
+  std::string text;
+  for (const char c : valid_utf8(value.substr(0, kLongestNote))) text += c == ',' ? ", " : std::string(1, c);
+  return text + (value.size() > kLongestNote ? "…" : "");
 }
 
 }  // namespace
@@ -53,14 +60,18 @@ Table OptionColumns::table(std::vector<std::string> head, std::vector<std::vecto
   for (size_t row = 0; row < options_.size(); ++row)
     for (const auto& [field, value] : options_[row])
       columns.try_emplace(field, options_.size(), "–").first->second[row] = value;
+  std::vector<std::string> notes;
   const auto insert = [&](const std::string& field, size_t at_column) {
     const auto place = static_cast<std::ptrdiff_t>(at_column);
     std::ranges::replace(*head.insert(head.begin() + place, field), '_', ' ');
-    std::map<std::string, size_t> numbers;
+    std::map<std::string, std::string> numbers;
     for (size_t i = 0; i < rows.size(); ++i) {
       std::string value = columns.at(field)[i];
-      if (value.size() > kLongestCell && field != "name")
-        value = "#" + std::to_string(numbers.try_emplace(value, numbers.size() + 1).first->second);
+      if (value.size() > kLongestCell && field != "name") {
+        const auto [number, added] = numbers.try_emplace(value, "#" + std::to_string(numbers.size() + 1));
+        if (added) notes.push_back(head[at_column] + " " + number->second + ": " + shortened(value));
+        value = number->second;
+      }
       rows[i].insert(rows[i].begin() + place, std::move(value));
     }
   };
@@ -70,6 +81,7 @@ Table OptionColumns::table(std::vector<std::string> head, std::vector<std::vecto
   if (columns.contains("name") && !shown_.contains("name")) insert("name", 0);
   Table table(std::move(head));
   for (auto& row : rows) table.add(std::move(row));
+  for (const std::string& note : notes) table.note(note);
   return table;
 }
 

@@ -29,7 +29,8 @@ class OptionColumns {
 
   /// The table with a column from position `at` on for each option that differs between rows, and the
   /// configurations' names, if they have any, as the first column. A value that is too long for a table is
-  /// "#1", "#2" and so on. `rows` has the rows that were added, or the first of them.
+  /// "#1", "#2" and so on, with its beginning below the table. `rows` has the rows that were added, or the
+  /// first of them.
   [[nodiscard]] Table table(std::vector<std::string> head, std::vector<std::vector<std::string>> rows,
                             size_t at) const;
 

@@ -190,7 +190,7 @@ std::string Table::text(const Screen& screen) const {
     if (!text.empty()) text += "\n";
     write_part(text, shape, part, screen);
   }
-  return text;
+  return text + wrapped(notes_, screen.width);
 }
 
 std::string fixed(std::optional<double> number, int decimals) {

@@ -28,6 +28,8 @@ class Table {
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
   /// A line between the rows that does not affect column widths.
   void heading(std::string line) { rows_.push_back({std::move(line)}); }
+  /// A line below the table.
+  void note(const std::string& line) { notes_ += line + "\n"; }
   /// Leaves out columns without any value: all their cells are "–".
   void omit_empty_columns();
   /// Shows cells `value` of the column `title` in red.
@@ -51,6 +53,7 @@ class Table {
   std::vector<std::vector<std::string>>
       rows_;                                 // rows of one cell are headings, unless the table has one column
   std::pair<std::string, std::string> red_;  // title, value
+  std::string notes_;
 };
 
 /// `number` with `decimals` decimals; "–" for none.

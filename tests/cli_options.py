@@ -142,6 +142,10 @@ class Table(CommandLine):
             self.assertEqual([title for title in head if title not in fixed], ["name"] * named + titles)
             self.assertEqual(len(head), len(set(head)))
             self.assertEqual(len({tuple(row[:head.index("step, s")]) for row in rows}), len(configurations))
+        splits = [[4] * 7 + [2], [2] + [4] * 7]  # too long for a cell
+        screen = self.succeed("simulate", self.write(changed(HARDWARE, configurations=[{"layers_per_chunk": split} for split in splits]))).stdout
+        for number, split in enumerate(splits, 1):
+            self.assertIn(f"\nlayers per chunk #{number}: {split}\n", screen)
 
     def test_tokens_and_utilisation(self):
         head, [row] = self.table()
