@@ -147,12 +147,12 @@ InputError Changes::blamed(const InputError& error, const std::vector<std::strin
     if (!scenarios.empty() && of_scenario == of_file(change.path)) continue;
     const std::string& key = change.key;
     const std::string part = of_file(change.path) ? change.path[0] + "." : "";  // the file's fields lack it
-    const bool its = ((part + field) + ".").starts_with(key + ".") || (part + field).starts_with(key + "[");
-    if (its && unknown && part.empty())
-      return {"--set", field, error.problem(),
-              error.remedy() + "; fields of the cluster's and the model's file are cluster." + key +
-                  " and model." + key};
-    if (its) return error.moved("--set", part + field);
+    if (((part + field) + ".").starts_with(key + ".") || (part + field).starts_with(key + "[")) {
+      const InputError moved = error.moved("--set", part + field);
+      if (!unknown || !part.empty()) return moved;
+      return moved.with_remedy("fields of the cluster's and the model's file are cluster." + key +
+                               " and model." + key);
+    }
     if (unknown && key.starts_with(part + field + ".")) return error.moved("--set", key);  // set() made it
   }
   return error;

@@ -30,8 +30,7 @@ std::string find_schedule_file(JsonInput& entry) {
     throw entry.error("file", "\"" + word + "\" does not have the ending of a schedule file",
                       "name a .json, .csv or .txt file");
   std::string path = path_in(entry.file(), word);
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored))
+  if (std::error_code ignored; !std::filesystem::exists(path, ignored))
     throw entry.error("file", "there is no file " + path_of_user(path), "check the path");
   return path;
 }
@@ -49,12 +48,14 @@ std::vector<ScheduleChoice> read_schedules(JsonInput& input) {
       if (entry.has("file")) {
         choice.file = find_schedule_file(entry);
       } else {
-        choice.name = entry.string("name");
+        entry.ignore("file");
+        choice.name = entry.string_or("name", "");
         for (const GeneratorOption& option : kGeneratorOptions)
           choice.options.*option.value = entry.integer_or(option.name, 0, option.least);
       }
       choice.vocabulary = choose(entry, "vocabulary", Vocabulary::whole, kVocabularies);
       entry.done();
+      if ((choice.file + choice.name).empty()) throw entry.error("name", "is missing", "add it, or file");
     }
     try {
       if (choice.file.empty()) find_generator(choice.name);

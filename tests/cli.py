@@ -103,7 +103,7 @@ class Arguments(CommandLine):
         for ranks, words in (
             ([["F0.0", "F0.1", "B0.0", "B0.1"]], "1 lists for 2 ranks"),
             ([["F0.0", "F0.1", "B0.0"], ["F0.0", "B0.0", "F0.1", "B0.1"]], "ranks[0], B0.1: is missing; add it"),
-            ([["F0.0", "B0.0", "B0.1"], ["F0.0", "B0.0", "F0.1", "B0.1"]], "ranks[0], F0.1: is missing; add it before ranks[0][2], B0.1"),
+            ([["F0.0", "B0.0", "B0.1"], ["F0.0", "B0.0", "F0.1", "B0.1"]], "ranks[0], F0.1: is missing; add it before ranks[0][2], B0.1, or correct that"),
             ([["F0.0", "B0.0", "B0.1", "F0.1"], ["F0.0", "B0.0", "F0.1", "B0.1"]], "ranks[0][2], B0.1: precedes its F; move it after"),
             ([["F0.0", "X0.1"], []], 'ranks[0][1]: "X0.1" is not a block'),
         ):
@@ -465,7 +465,8 @@ class Changes(CommandLine):
     def test_bad_changes(self):
         path = self.write(HARDWARE)
         for word, *words in (("seq", '"seq" is not KEY=VALUE'), ("=3", "not KEY=VALUE"), ("a..b=3", "not KEY=VALUE"), ("seq=", "not KEY=VALUE"),
-                             ("seq=many", "--set: seq: ", "whole number"), ("sequence=3", "--set: sequence: ", "seq"), ("parallel.pp=0", "--set: parallel.pp: "),
+                             ("seq=many", "--set: seq: ", "whole number"), ("sequence=3", "--set: sequence: ", "seq"),
+                             ("memory_gb=40", "file are cluster.memory_gb and model.memory_gb"), ("parallel.pp=0", "--set: parallel.pp: "),
                              ("seq.x=3", "--set", "seq has no fields"),
                              ("a.b=1", "--set: a.b: is not a known field"), ("cluster.recipe.x=1", "--set: cluster.recipe.x: "), ("cluster.peak_tflop=3", "--set: cluster.peak_tflop: "),
                              ("cluster.peak_tflops=-3", "--set: cluster.peak_tflops.value: ", "out of range"),

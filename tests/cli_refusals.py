@@ -71,6 +71,8 @@ class Fields(CommandLine):
             ({"microbatches": 10**30}, "microbatches"),
             ({"schedules": "stp"}, "schedules", "must be an array, not a string"),
             ({"schedules": [3]}, "schedules[0]", "must be an object"),
+            ({"schedules": [{"fil": "mine.csv"}]}, "schedules[0].fil", 'did you mean "file"?'),
+            ({"schedules": [{"memory_limit": 4}]}, "schedules[0].name", "is missing; add it, or file"),
             ({"schedules": ["mine.csv"]}, "schedules[0]", 'a file is {"file": "mine.csv"}'),
             ({"schedules": []}, "schedules", "is empty"),
             ({"schedules": [{"name": "1f1b", "memory_limit": 4}]}, "schedules", "1f1b takes no memory_limit"),

@@ -165,7 +165,7 @@ class ProfileReader {
     return microseconds * kMicro;
   }
   int whole(const std::string& key, int low, int high, double spread = kExact) {
-    JsonInput field = input_.object(key);
+    JsonInput field = field_of(key);
     const int number = field.integer("value", low, high);
     if (finish(key, field, number, low, high, spread)) {
       UncertainValue& ends = profile_.uncertain.back();
@@ -181,8 +181,14 @@ class ProfileReader {
   }
 
  private:
+  JsonInput field_of(const std::string& key) {
+    if (input_.has(key) && input_.value(key).is_number())
+      throw input_.error(key, "must be an object, not a number",
+                         R"(write {"value": )" + json_text(input_.value(key)) + R"(, "source": "…"})");
+    return input_.object(key);
+  }
   double value(const std::string& key, double low, double high, double spread) {
-    JsonInput field = input_.object(key);
+    JsonInput field = field_of(key);
     const double number = field.number("value", low, high);
     finish(key, field, number, low, high, spread);
     return number;
@@ -267,6 +273,18 @@ void read_links(JsonInput& input, ProfileReader& reader, HardwareProfile& profil
   if (input.has("receive_sms")) profile.receive_sms = reader.whole("receive_sms", 0, 64, kSpreadOfCounts);
 }
 
+// Refuses numbers of another unit, as no GPU comes near them. Processors, whose GEMMs are measured, may.
+void check_units(JsonInput& input, const HardwareProfile& profile) {
+  if (!profile.gemm_measured.empty() || !profile.shared.rates.empty()) return;
+  const auto check = [&](const char* key, double number, double least, double most, const std::string& unit) {
+    if (number < least || number > most)
+      throw input.error(key, "is " + shown("%g", number) + " " + unit + ", which no GPU has",
+                        "write it in " + unit);
+  };
+  check("peak_tflops", profile.peak_flops / kTera, 3, 1e5, "TFLOP/s");
+  check("memory_gb", profile.memory_bytes / kGiga, 0.5, 5000, "GB");
+}
+
 }  // namespace
 
 HardwareProfile read_profile(const std::string& path) { return read_profile(read_json_file(path), path); }
@@ -289,6 +307,7 @@ HardwareProfile read_profile(const nlohmann::json& content, const std::string& f
   if (!profile.fitted.empty() && profile.fitted_to.empty())
     throw input.error("fitted_to", "is missing, but values are marked as fitted",
                       "name the rows that they were fitted to");
+  check_units(input, profile);
   input.done();
   return profile;
 }

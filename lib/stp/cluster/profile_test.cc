@@ -86,6 +86,7 @@ TEST_F(Profile, HasEachNumberOfItsFileTimesItsUnit) {
       {"contention_all_reduce", &P::contention_all_reduce},
       {"host_to_device_gb_per_s", &P::host_to_device_bytes_per_s, 1e9},
       {"device_to_host_gb_per_s", &P::device_to_host_bytes_per_s, 1e9}};
+  json_["shared_processors"] = {{"source", "a test"}, {"rates", {1}}};  // any number may be a processor's
   double next = 0.25;
   for (const Field& field : fields) json_[field.key] = {{"value", next += 1.0 / 64}, {"source", "a test"}};
   const HardwareProfile profile = read();
@@ -177,7 +178,7 @@ TEST_F(Profile, IsRefusedWhereAValueLacksValueOrSource) {
     refuses("/" + key + "/source", 7, key + ".source", "must be a string");
     refuses("/" + key + "/value", "fast", key + ".value", "number, not a string");
     refuses("/" + key + "/value", -1, key + ".value", "out of range");
-    refuses("/" + key, 7, key, "must be an object");
+    refuses("/" + key, 7, key, key == "sms" ? R"(write {"value": 7, "source": "…"})" : "must be an object");
   }
   EXPECT_EQ(checked, 25);
 }
@@ -222,6 +223,12 @@ TEST_F(Profile, IsRefusedForSharesAboveOneAndRatesOfZero) {
   for (const char* key :
        {"peak_tflops", "memory_gb_per_s", "p2p_within_node_gb_per_s", "p2p_between_nodes_gb_per_s"})
     refuses(std::string("/") + key + "/value", 0, std::string(key) + ".value", "out of range");
+}
+
+TEST_F(Profile, IsRefusedForNumbersOfAnotherUnit) {
+  refuses("/peak_tflops/value", 1.2, "peak_tflops", "is 1.2 TFLOP/s, which no GPU has");
+  for (const double capacity : {80e3, 0.08})
+    refuses("/memory_gb/value", capacity, "memory_gb", "write it in GB");
 }
 
 TEST_F(Profile, IsRefusedForFractionsOfGpusAndOfMultiprocessors) {

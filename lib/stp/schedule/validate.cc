@@ -83,7 +83,7 @@ void check_complete(const Schedule& schedule, const PlaceOfAction& place) {
           if (has(pass)) return;
           if (has_action(schedule.ranks[rank], before)) refuse_here("precedes its " + name, "move it after");
           refuse(place(rank, kNoBlock, before), "is missing",
-                 "add it before " + place(rank, position, action));
+                 "add it before " + place(rank, position, action) + ", or correct that");
         };
         if (is_of_vocabulary(action.pass)) {
           if (schedule.placement.pipelines() > 1)
