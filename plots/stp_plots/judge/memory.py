@@ -19,6 +19,23 @@ def fits(data):
     return data.get("fits") or ("yes" if (number(data.get("memory_margin_gb")) or 0) >= 0 else "no")
 
 
+def against(rows, ran=False):
+    """The rows of which it is published whether they fit (if they `ran`, they do), by what is said here: surely the same, it may be so,
+    surely not so."""
+    found = [], [], []
+    for data in rows:
+        theirs = True if ran else dictionary(data.get("published")).get("fits")
+        if theirs is not None and number(data.get("memory_margin_gb")) is not None:
+            found[1 if fits(data) == "maybe" else 2 * ((fits(data) == "yes") != theirs)].append(data)
+    return found
+
+
+def counted(found):
+    """"8 of 12, 3 may fit": what against() finds, in words."""
+    right, may, wrong = map(len, found)
+    return f"{right} of {right + may + wrong}" + (f", {may} may fit" if may else "")
+
+
 def verdict(data):
     """"69.5 of 80.0 GB, fits"; empty where memory or GPU are not known."""
     total, margin = total_gb(data), number(data.get("memory_margin_gb"))
