@@ -46,19 +46,20 @@ def makers(experiment):
         return [figures.memory, breakdown.breakdown]
     if times.needed(experiment):
         return [times.plot, breakdown.breakdown]
+    strips = [] if experiment.alone else [accuracy.strips]
     if panels.needed(experiment):
-        return [panels.throughput, accuracy.strips, panels.memory, breakdown.breakdown]
+        return [panels.throughput, *strips, panels.memory, breakdown.breakdown]
     closed = any(map(experiment.has_published, closed_forms.FORMS))
     chosen = [closed_forms.closed_forms] if closed else []
     if experiment.has_published("throughput"):
         # Not where some schedules have settings that the baseline cannot have.
         chosen += [figures.gain] if experiment.figure("gain")["schedule"].nunique() == len(experiment.schedules) - 1 > 0 else []
-        chosen += [accuracy.strips, figures.throughput, sensitivity.tornado]
+        chosen += [*strips, figures.throughput, sensitivity.tornado]
     else:
         timed = not closed and experiment.rows["step_time"].notna().any()
         chosen += [figures.gain] if timed and experiment.asked_gain else []
         chosen += [figures.step_time] if timed else []
-        chosen.append(accuracy.strips)
+        chosen += strips
     if len(experiment.figure("memory")):
         chosen.append(figures.memory)
     return chosen + ([breakdown.breakdown] if not closed or closed_forms.legible(experiment) else [])
@@ -179,7 +180,7 @@ def report(folder, said=None):
                 write_whole(folder / f"rows-{html.file_word(one.id)}.csv", tables.rows_csv(one).encode())
         answers = pages.Records(experiments, lambda: evaluated).answers(strict=False) if evaluated else None
         plots, traces = write_drawings(drawings)
-    alone = [one for one in experiments if html.is_alone(one)]
+    alone = [one for one in experiments if one.alone]
     judged = [one for one in experiments if one not in alone]
     if judged and alone:
         write_whole(folder / html.OURS_ALONE, html.render(alone, plots, traces, []).encode())

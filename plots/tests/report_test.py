@@ -31,12 +31,17 @@ class ReportTest(FolderTest):
             self.assertIn(text, page.text)
 
     def test_what_nothing_is_published_for_is_a_second_page(self):
-        page, _ = self.report("nothing", a=(record([row()]), {"verdict": "deviates", "throughput_error_mean": 0.2, "calibration_rows": 1}), b=record([row()]))
+        alone = {"verdict": records.ALONE}
+        page, _ = self.report(a=(record([row()]), {"throughput_error_mean": 0.2, "calibration_rows": 1}), b=(record([row()]), alone))
         self.assertIn("X (1 row, 1 calibrated; throughput 20.00 % off (1); peak activation memory 9.09 % off (1); criteria missed)", page.text)
-        self.assertEqual(page.links(), ["ours-alone.html", "rows-a.csv"])
+        self.assertEqual([link for link in page.links() if ".png" not in link], ["ours-alone.html", "rows-a.csv"])
         other = Page((self.folder / "ours-alone.html").read_text(encoding="utf-8"))
         self.assertIn("X (1 row; ours alone)", other.text)
-        self.assertEqual(other.links(), ["rows-b.csv"])
+        self.assertEqual([link for link in other.links() if ".png" not in link], ["rows-b.csv"])
+        # Published figures of such rows are no measure of them, whatever fields agree.
+        self.assertIn("Signed error", page.text)
+        self.assertNotIn("error", other.text)
+        self.assertEqual([name for name in self.plots() if "errors" in name], ["plot-a-errors.png"])
         for one in (page, other):
             self.assertNotIn("not testable", one.text)
 
@@ -115,7 +120,7 @@ class ReportTest(FolderTest):
     def test_the_first_screen_answers_and_every_claim_follows(self):
         experiments = kept()
         evaluated = claims.of_experiments(experiments)
-        judged = [one for one in experiments if not html.is_alone(one)]
+        judged = [one for one in experiments if not one.alone]
         style.set_up()
         drawn = report.drawn(headline.plot(experiments), "png", style.png)
         answers = pages.Records(experiments, lambda: evaluated).answers()

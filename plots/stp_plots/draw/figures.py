@@ -47,6 +47,11 @@ def notes(experiment, frame):
     return text
 
 
+def diamonds(experiment):
+    """What they stand for, in words."""
+    return "diamonds: published for " + ("a configuration that, as far as the publication says, is this one" if experiment.alone else "the same configuration")
+
+
 def throughput(experiment, colours):
     frame = experiment.figure("throughput").copy()
     repeated = [(row.ours * row.step_time / max(row.repeats), row.ours * row.step_time / min(row.repeats))
@@ -55,7 +60,7 @@ def throughput(experiment, colours):
     if experiment.sensitivity is not None:
         frame.update(experiment.sensitivity.throughput_bands(), overwrite=False)
     caption = (
-        f"Bars: {experiment.evidence}; diamonds: published for the same configuration. Every row of bars has its own scale, from "
+        f"Bars: {experiment.evidence}; {diamonds(experiment)}. Every row of bars has its own scale, from "
         "zero." + _derived(experiment) + notes(experiment, frame) + sensitivity.note(experiment) + errors.note(experiment, "throughput")
     )
     drawn = figure(by_configuration(frame, experiment.schedules, colours), legend(experiment, frame, colours), "throughput, samples/s",
@@ -92,7 +97,7 @@ def gain(experiment, colours):
     over = style.clip(experiment.baseline, 20)
     caption = (
         f"Throughput gained over {experiment.baseline} in the same configuration; all bars have one scale. "
-        + ("This is the claim under test: an" if frame["published"].notna().any() else "An") + " error that all schedules share cancels here."
+        + ("This is the claim under test: an" if frame["published"].notna().any() and not experiment.alone else "An") + " error that all schedules share cancels here."
         + notes(experiment, frame) + sensitivity.note(experiment) + errors.gain_note(experiment)
     )  # fmt: skip
     drawn = figure(by_configuration(frame, experiment.schedules, colours), legend(experiment, frame, colours), f"gain over {over}, %",
@@ -107,9 +112,9 @@ def memory(experiment, colours):
     alike = frame.groupby(["configuration", "schedule"])[["ours", "published"]].nunique().max(axis=1).groupby("configuration").max()
     frame["m_label"] = [row.m if alike[row.configuration] > 1 else "" for row in frame.itertuples()]
     frame = frame.drop_duplicates(["configuration", "schedule", "m_label"])
-    diamonds = "; diamonds: published" if frame["published"].notna().any() else ""
+    published = f"; {diamonds(experiment)}" if frame["published"].notna().any() else ""
     caption = (
-        f"Peak memory of activations, without weights, gradients and optimizer state, of the rank with most, in decimal gigabytes{diamonds}. One group stands for all numbers of "
+        f"Peak memory of activations, without weights, gradients and optimizer state, of the rank with most, in decimal gigabytes{published}. One group stands for all numbers of "
         "microbatches unless they are given." + notes(experiment, frame) + errors.note(experiment, "memory")
     )
     drawn = figure(by_configuration(frame, experiment.schedules, colours, "m_label"), legend(experiment, frame, colours), "peak activations, GB")

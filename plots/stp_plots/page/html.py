@@ -11,12 +11,12 @@ from stp_plots import words
 from stp_plots.draw import closed_forms, overlap, splits, style
 from stp_plots.judge import claims, memory, null_model
 from stp_plots.page import tables
+from stp_plots.read import records
 from stp_plots.words import Table, dictionary, items, number, text
 
 TEMPLATES = Path(__file__).resolve().parent
-ALONE = "not testable here"  # what a record says of an experiment that nothing is published for
 # What a record says of an experiment's own criteria, which ask for less than the claims.
-CRITERIA = {"reproduced": "criteria met", "deviates": "criteria missed", "consistent (calibrated)": "criteria met (calibrated)", ALONE: "ours alone"}
+CRITERIA = {"reproduced": "criteria met", "deviates": "criteria missed", "consistent (calibrated)": "criteria met (calibrated)", records.ALONE: "ours alone"}
 TITLE, TITLE_ALONE = "Synergistic Tensor and Pipeline Parallelism: the paper and our simulations", "Simulated schedules"
 OURS_ALONE = "ours-alone.html"
 EVIDENCE = {
@@ -49,10 +49,6 @@ class Drawn:
     def source(self):
         media = {"png": "image/png", "svg": "image/svg+xml"}[self.kind]
         return f"data:{media};base64,{base64.b64encode(self.content).decode()}"
-
-
-def is_alone(experiment):
-    return experiment.line.get("verdict") == ALONE
 
 
 def file_word(name):
@@ -107,7 +103,7 @@ def _experiment(experiment, plots, timelines):
         "anchor": "experiment-" + "".join(c if c.isalnum() else "-" for c in experiment.id),
         "summary": tables.summary(experiment),
         "verdict": CRITERIA.get(verdict, verdict),
-        "reason": reason if verdict == ALONE else "",
+        "reason": reason if experiment.alone else "",
         "description": overlap.description(experiment) if experiment.pairs else _description(experiment),
         "plots": plots,
         "files": [f"plot-{file_word(experiment.id)}-{drawn.plot.name}.png" for drawn in plots],

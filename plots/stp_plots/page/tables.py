@@ -139,7 +139,7 @@ def summary(experiment):
     """In a line: rows, and the mean absolute errors of the predicted ones with their numbers."""
     fitted = number(experiment.line.get("calibration_rows"))
     parts = [words.count(len(experiment), "row") + (f", {fitted} calibrated" if fitted else "")]
-    for name in () if experiment.line.get("verdict") == "not testable here" else ("gain", *QUANTITIES):
+    for name in () if experiment.alone else ("gain", *QUANTITIES):
         frame = experiment.compared(name) if name == "gain" or (experiment.counted(name) and name != "mfu") else experiment.rows[:0]
         frame = frame[~frame["calibrated"] & ((frame["schedule"] == experiment.gained) | (name != "gain"))]
         if len(frame) and (name != "gain" or number(experiment.line.get("gain_error_points_mean")) is not None):

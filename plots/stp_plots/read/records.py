@@ -47,6 +47,7 @@ NO_CONFIGURATION = {
     *CONFIGURATION, "schedule", "microbatches", "gain", "gpus", "layers_per_chunk", "placement", "ranks", "published", "difference",
     "calibration", "fits", "step_time_s", "step_time_repeats_s", "step_time_spread_s", "mfu", *(q.key for q in QUANTITIES.values()),
 }  # fmt: skip
+ALONE = "not testable here"  # the verdict on an experiment that nothing published judges: ours alone
 TIMES = ("compute_s", "tp_bubble_s", "pp_bubble_s")
 COLUMNS = ("data", "gain", "schedule", "m", "microbatches", "base", "calibrated", "step_time", "repeats", "mfu", "rank_times",
            "tp_bubble", "pp_bubble", "chunks", "tables")  # fmt: skip
@@ -141,6 +142,7 @@ class Experiment:
         self.line, self.record, self.pairs = line, record, pairs
         self.scenario = dictionary(record.get("scenario"))
         self.id = str(line.get("id", ""))
+        self.alone = line.get("verdict") == ALONE
         self.title = str(self.scenario.get("title") or line.get("title") or self.id)
         self.evidence = str(record.get("evidence") or line.get("evidence") or "unknown")
         self.rows = pd.DataFrame([_entry(row) for row in rows], columns=COLUMNS)
@@ -235,8 +237,9 @@ class Experiment:
         return quantity.tolerance
 
     def counted(self, name):
-        """Whether the errors of a figure are listed: throughput that was computed from published times repeats these."""
-        return self.has_published(name) and not (name == "throughput" and self.has_published("time"))
+        """Whether the errors of a figure are listed: not of rows that are none of the publication's, nor of throughput that was computed
+        from published times."""
+        return not self.alone and self.has_published(name) and not (name == "throughput" and self.has_published("time"))
 
     def time_unit(self):
         return "units" if self.unit_costs else "s"
