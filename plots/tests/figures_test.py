@@ -107,7 +107,7 @@ class FigureTest(unittest.TestCase):
         """On the figures of the suite's own experiments."""
         by_name = {one.id: one for one in kept()}
         some = [("korthikanti", figures.throughput), ("korthikanti", breakdown.breakdown), ("llm-h20", figures.memory), ("llm-a800", figures.gain),
-                ("fig1", figures.tp_share), ("pipeoffload", figures.step_time), ("table11", overlap.plot), ("vtrain", times.plot), ("tp-overlap", panels.throughput), ("chunks", panels.memory)]  # fmt: skip
+                ("fig1-variants", figures.tp_share), ("pipeoffload", figures.step_time), ("table11", overlap.plot), ("vtrain", times.plot), ("tp-overlap", panels.throughput), ("chunks", panels.memory)]  # fmt: skip
         drawn = [(name, maker.__name__, maker(by_name[name], style.schedule_colours(by_name[name].schedules)).figure) for name, maker in some]
         drawn.append(("all", "headline", headline.plot(kept()).figure))
         for name, maker, figure in drawn:
@@ -123,6 +123,13 @@ class FigureTest(unittest.TestCase):
                     box = text.get_window_extent(renderer)
                     self.assertTrue(not text.get_text() or (page.x0 <= box.x0 and box.x1 <= page.x1 and page.y0 <= box.y0 and box.y1 <= page.y1),
                                     f"{name} {maker} {text.get_text()}")  # fmt: skip
+
+    def test_labels_of_the_suite_s_bars_tell_them_apart(self):
+        self.assertEqual([label for one in kept() for label in one.rows["label"] if ", no. " in label], [])
+        [one] = [one for one in kept() if one.id == "fig1-variants"]
+        [axes] = figures.tp_share(one, {}).figure.axes
+        labels = [label.get_text() for label in axes.get_xticklabels() if label.get_text()]
+        self.assertEqual((len(labels), len(set(labels))), (len(one.rows),) * 2)
 
     def test_many_configurations_are_points_in_panels(self):
         for one in kept():

@@ -123,13 +123,14 @@ def memory(experiment, colours):
 
 
 def tp_share(experiment, _colours):
-    """A section per model and cluster, a bar per size of the tensor-parallel group."""
+    """A section per model, cluster and setting, a bar per size of the tensor-parallel group."""
     frame = experiment.figure("tp_share").dropna(subset=["ours"])
     if frame.empty:
         return None
     scale, sections = QUANTITIES["tp_share"].scale, {}
     for row in frame.itertuples():
         parts = [words.text(row.data.get("model")), f"on {words.text(row.data.get('cluster'))}", f"s {words.text(row.data.get('seq'))}"]
+        parts += row.parts[len(row.base_parts) :]
         group = (f"TP{words.text(row.data.get('tp'))}\n{scale * row.ours:.1f} %", [Bar("#882255", scale * row.ours, scale * row.published)])
         sections.setdefault(tuple(parts), Section(parts, [])).groups.append(group)
     handles = [Patch(facecolor="#882255", label=f"ours, {experiment.evidence}"), style.published_handle()]
