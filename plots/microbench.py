@@ -100,6 +100,8 @@ def draw(content):
     parts = {"gemm": (draw_gemms, rows[rows["family"] == "gemm"]), "collective": (draw_collectives, rows[rows["family"] == "collective"]),
              "overlap": (draw_overlap, beside)}  # fmt: skip
     measured = [name for name, (_, some) in parts.items() if len(some) > 0]
+    if not measured:
+        raise ReportError("holds nothing to draw: no benchmark of gemm, collective or overlap")
     alone = [name for name in measured if name != "overlap"]
     mosaic = [alone, ["overlap"] * max(1, len(alone))] if "overlap" in measured else [alone]
     grid = figure.subplot_mosaic([line for line in mosaic if line])

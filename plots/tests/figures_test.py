@@ -1,8 +1,14 @@
 """The figures of the report as drawn, and which of them an experiment has."""
 
+import contextlib
+import io
 import itertools
+import json
+import tempfile
 import unittest
+from pathlib import Path
 
+import microbench
 import report
 import tune
 from records_for_test import experiment, kept, line, pair, row
@@ -212,6 +218,17 @@ class FigureTest(unittest.TestCase):
         for (a, b), (c, d) in itertools.combinations(lines, 2):
             sides = [((end - begin).conjugate() * (of - begin)).imag for begin, end, of in ((a, b, c), (a, b, d), (c, d, a), (c, d, b))]
             self.assertFalse(sides[0] * sides[1] < 0 and sides[2] * sides[3] < 0, (a, b, c, d))
+
+    def test_a_file_that_cannot_be_drawn_is_an_error_in_a_line(self):
+        point = {"peak_total_gb": 1, "tokens_per_s_per_gpu": 1}
+        executor = [{"name": "executor/x", "run_name": "executor/x", "run_type": "aggregate", "aggregate_name": name, "real_time": 1,
+                     "cpu_time": 1, "time_unit": "us"} for name in ("median", "low95", "high95", "noisy")]  # fmt: skip
+        for program, content in ((tune, {"points": [point], "band": {"share": 0}, "best": []}), (microbench, {"context": {}, "benchmarks": executor})):
+            with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
+                path = Path(folder) / "content.json"
+                path.write_text(json.dumps(content))
+                self.assertEqual(program.main([str(path), f"{folder}/plot.png"]), 1)
+            self.assertEqual(said.getvalue().count("\n"), 1, said.getvalue())
 
     def test_known_schedules_keep_their_colours(self):
         self.assertEqual(style.schedule_colours(["x", "stp"])["stp"], self.colours["stp"])

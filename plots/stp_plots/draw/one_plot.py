@@ -17,7 +17,7 @@ def main(program, description, draw, arguments=None):
     style.set_up()
     try:
         write_whole(options.plot, style.png(draw(read_json(options.content))))
-    except (ReportError, KeyError, TypeError) as error:
+    except (ReportError, LookupError, TypeError, ValueError) as error:
         print(f"{program}: {options.content}: {error}", file=sys.stderr)
         return 1
     return 0
