@@ -10,7 +10,14 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-STP = str(ROOT / "build/release/bin/stp")
+BUILT = [ROOT / f"build/{preset}/bin/stp" for preset in ("release", "simulate", "ci")]
+STP = str(next((path for path in BUILT if path.exists()), BUILT[0]))
+
+
+def refuse(text):
+    """Ends the script, whose arguments are at fault."""
+    print(f"{pathlib.Path(sys.argv[0]).name}: {text}", file=sys.stderr)
+    sys.exit(2)
 
 
 def parser(text, scenario=None):
@@ -34,7 +41,10 @@ def same(a, b, tolerance):
 
 
 def read(path):
-    return json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    try:
+        return json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        return refuse(f"{path}: cannot be read: {getattr(error, 'strerror', error)}; name another file")
 
 
 def write_rows(path, content, key):
@@ -53,14 +63,20 @@ def read_configurations(name):
     return scenario
 
 
-def read_scenario(name):
-    """read_configurations(), and where the profile of the scenario's cluster is."""
+def read_scenario(name, *parts):
+    """read_configurations(), and where the profile of the scenario's cluster is. `parts`: what its "compare" must have."""
     scenario = read_configurations(name)
+    lacking = [f"compare.{part}" for part in parts if part not in scenario.get("compare", {})] + ["cluster"] * ("cluster" not in scenario)
+    if lacking:
+        refuse(f"scenario {name} has no {lacking[0]}; name another with --scenario")
     return scenario, ROOT / f"profiles/{scenario['cluster']}.json"
 
 
 def run(command):
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        refuse(f"{command[0]}: {error.strerror}; build it (cmake --preset release; cmake --build --preset release), or name another with --stp")
     if done.returncode != 0:
         sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {' '.join(command)}: {done.stderr.strip()}")
     return done.stdout

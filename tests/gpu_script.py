@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """scripts/gpu.sh and scripts/gpu_speed where there is no GPU: with an nvidia-smi, programs and measurements that are stand-ins,
-what the scripts themselves do.
+what the scripts themselves do; and what other scripts say of faults.
 
 Usage: gpu_script.py
 """
@@ -366,6 +366,20 @@ class Speed(CommandLine):
                            (self.run_it(rows), "nothing that can be compared")):
             self.assertEqual(done.returncode, 2)
             self.assertIn(word, done.stderr)
+
+
+class Faults(CommandLine):
+    def test_other_scripts_say_in_a_line_what_they_cannot_read_or_run(self):
+        for words, said in ((("ablation", "--scenario", "nosuch"), "scenarios/nosuch.json: cannot be read: No such file or directory; "),
+                            (("calibrate", "--scenario", "pp-1"), "scenario pp-1 has no compare.calibration; "),
+                            (("sensitivity", "--scenario", "table1"), "scenario table1 has no "),
+                            (("infer_shapes", "--scenario", "pp-1"), "scenario pp-1 has no pairs; "),
+                            (("splits", "--check", "README.md"), "README.md: cannot be read: "),
+                            (("pages", "--claims", "nosuch"), "nosuch: cannot be read: "),
+                            (("bound_gaps", "--stp", "nosuch"), "nosuch: No such file or directory; build it")):  # fmt: skip
+            done = subprocess.run([sys.executable, ROOT / "scripts" / words[0], *words[1:]], cwd=ROOT, capture_output=True, text=True, check=False)
+            self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
+            self.assertIn(said, done.stderr)
 
 
 if __name__ == "__main__":
