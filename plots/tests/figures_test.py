@@ -101,6 +101,14 @@ class FigureTest(unittest.TestCase):
         self.assertEqual(drawn(*many), (", ".join(["a model", *many]), ["s\N{NO-BREAK SPACE}1", "s\N{NO-BREAK SPACE}2"]))
         self.assertEqual(drawn("TP8")[0], "")
 
+    def test_long_labels_lose_their_middle_and_no_word_is_broken(self):
+        parts = [f"setting {i} of many" for i in range(20)]
+        for most in (3, 7):
+            lines = style.wrap(parts, 40, most).split("\n")
+            self.assertEqual((len(lines), parts[0] in lines[0].replace("\u00a0", " "), parts[-1] in lines[-1].replace("\u00a0", " ")), (most, True, True))
+        some = ["interlaced", "s 16384 × 1"]
+        self.assertEqual(style.wrap(some, 8 * style.stretch([(some, 8)])).replace("\u00a0", " "), "interlaced,\ns 16384 × 1")
+
     def test_bars_stand_in_the_middle_above_their_labels(self):
         for given in (experiment([row("1f1b", tp=4), row("zb-v", tp=8), row("stp", tp=8)]), self.experiment):
             axes = figures.throughput(given, style.schedule_colours(given.schedules)).figure.axes[0]

@@ -50,9 +50,9 @@ def known(value):
     return NAN if value is None else value
 
 
-def draw(axes, sections, width=0, *, signed=False, letters=20):
+def draw(axes, sections, width=0, *, signed=False, letters=20, size=None):
     """Magnitudes keep zero at the bottom; signed ones show a zero line. `width`: of the axes, in bars; `letters`: of a label
-    over a bar's width."""
+    over a bar's width; `size`: of its font."""
     placed, groups, middles = [], [], []
     start = 0.0
     for section in sections:
@@ -79,7 +79,7 @@ def draw(axes, sections, width=0, *, signed=False, letters=20):
             axes.annotate(bar.mark, (at, max(bar.ends())), (0, 4), textcoords="offset points", ha="center", fontsize=8)
     if any(label for _, label in groups):
         axes.set_xticks([at for at, _ in groups], [label for _, label in groups], minor=True)
-    axes.set_xticks([at for at, _ in middles], [label for _, label in middles])
+    axes.set_xticks([at for at, _ in middles], [label for _, label in middles], fontsize=size)
     axes.xaxis.remove_overlapping_locs = False  # a section's label may stand below a group's
     axes.tick_params(axis="x", which="both", length=0)
     axes.tick_params(axis="x", which="major", pad=3 + 12 * max(label.count("\n") + bool(label) for _, label in groups))
@@ -125,6 +125,8 @@ def figure(sections, legend, ylabel, xlabel="", *, signed=False, shared=False):
     width = max(sum(section.width() for section in row) - SECTION_GAP for row in rows)
     inches = min(style.FULL_WIDTH - 2.4, max(3.0, 0.42 * width))
     letters = inches / width / style.LETTER
+    smaller = style.stretch([(section.parts, letters * section.width()) for section in sections])
+    letters *= smaller
 
     def lines_of(rows):
         return max(style.wrap(section.parts, letters * section.width()).count("\n") + 1 for row in rows for section in row)
@@ -135,7 +137,7 @@ def figure(sections, legend, ylabel, xlabel="", *, signed=False, shared=False):
     drawn = style.new_figure(inches + 2.4, len(rows) * (2.0 + 0.14 * (lines_of(rows) + any(titles))) + 0.2)
     grid = drawn.subplots(len(rows), 1, squeeze=False, sharey=shared)[:, 0]
     for axes, title, row in zip(grid, titles, rows):
-        draw(axes, row, width, signed=signed, letters=letters)
+        draw(axes, row, width, signed=signed, letters=letters, size=style.SETTINGS["font.size"] / smaller)
         axes.set_ylabel(ylabel)
         axes.set_title(style.wrap(title, (inches + 2) / style.LETTER))
     if shared:

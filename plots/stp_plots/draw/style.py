@@ -27,6 +27,7 @@ DPI = 130
 SHOWN_DPI = 100  # CSS pixels per inch on the page
 FULL_WIDTH = 10.6  # inches
 LETTER = 0.074  # about the width of one, inches
+LONGEST = 1.5  # of a word that is not broken, in lines
 
 INK, FAINT, GRID, BAND = "#222222", "#666666", "#dddddd", "#e8e8e8"
 
@@ -132,11 +133,23 @@ def clip(text, length):
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
+def _words(parts, length):
+    """Parts of a label in a line of words; short parts and a sequence × microbatch size are one."""
+    return ", ".join(part.replace(" ", "\N{NO-BREAK SPACE}") if len(part) < length or "×" in part else part for part in parts)
+
+
 def wrap(parts, length, most=7):
-    """Parts of a label in lines, broken between parts where that fits. Too many lose some in the middle: the last part tells it from others."""
-    joined = ", ".join(part.replace(" ", "\N{NO-BREAK SPACE}") if len(part) < int(length) else part for part in parts)
-    lines = textwrap.wrap(joined, max(4, int(length)))
-    return "\n".join(lines if len(lines) <= most else [*lines[: most - 4], lines[most - 4][: int(length) - 1] + "…", *lines[-3:]])
+    """Parts of a label in at most so many lines, broken between parts where that fits. Too many lose some in the middle: the last part
+    tells it from others."""
+    length = max(4, int(length))
+    lines, last = textwrap.wrap(_words(parts, length), length), min(3, most - 2)
+    return "\n".join(lines if len(lines) <= most else [*lines[: most - 1 - last], lines[most - 1 - last][: length - 1] + "…", *lines[-last:]])
+
+
+def stretch(labels):
+    """How many times smaller the font must be, up to LONGEST, lest wrap() break a word of a label (parts, letters of a line)."""
+    longest = [max(map(len, textwrap.wrap(_words(parts, length), 1, break_long_words=False)), default=0) / int(length) for parts, length in labels]
+    return min(LONGEST, max(1, *longest))
 
 
 def legend(axes, handles):
