@@ -9,6 +9,7 @@ import unittest
 from pathlib import Path
 
 import microbench
+import numpy as np
 import report
 import tune
 from records_for_test import experiment, kept, line, pair, row
@@ -244,3 +245,16 @@ class FigureTest(unittest.TestCase):
         self.assertLessEqual(style.schedule_colours(first).items(), style.schedule_colours([*first, "1f1b-i", "y"]).items())
         many = style.schedule_colours([*style.SCHEDULE_COLOURS, "x", "y"])
         self.assertEqual(len(set(many.values())), len(many))
+
+    def test_colours_of_an_experiment_can_be_told_apart(self):
+        def lab(colour):
+            """CIELAB of sRGB, for D65."""
+            linear = np.array([((part / 255 + 0.055) / 1.055) ** 2.4 if part > 10 else part / 255 / 12.92 for part in bytes.fromhex(colour[1:])])
+            xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ linear / [0.9505, 1, 1.089]
+            x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+            return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+        colours = style.schedule_colours(list(dict.fromkeys(name for one in kept() for name in one.schedules)))
+        for one in kept():
+            for pair_ in itertools.combinations(one.schedules, 2):
+                self.assertGreater(np.linalg.norm(np.subtract(*(lab(colours[name]) for name in pair_))), 16, f"{one.id} {pair_}")

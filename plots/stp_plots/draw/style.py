@@ -44,7 +44,7 @@ SCHEDULE_COLOURS = {
     "v-min": "#AA4499",
     "dhelix": "#999933",
 }
-FURTHER_COLOURS = ["#CC6677", "#44AA99", "#6E4B1F", "#88CCEE", "#117733", "#9C8AC0", "#882255", "#DDCC77", "#B0B0B0"]
+FURTHER_COLOURS = ["#CC6677", "#44AA99", "#6E4B1F", "#117733", "#9C8AC0", "#882255", "#DDCC77", "#B0B0B0"]
 PUBLISHED = {"marker": "D", "markersize": 5, "linestyle": "none", "color": "black", "markerfacecolor": "white"}
 CALIBRATED = {"hatch": "////", "edgecolor": "white", "linewidth": 0}
 
@@ -96,7 +96,8 @@ class Plot:
 def schedule_colours(names):
     """One colour per schedule. Those without a fixed one take the further ones in order, then paler shades. Names added later change none."""
     others = [name for name in names if name not in SCHEDULE_COLOURS]
-    free = FURTHER_COLOURS + [_paler(colour) for colour in [*SCHEDULE_COLOURS.values(), *FURTHER_COLOURS]]
+    first, *fixed = SCHEDULE_COLOURS.values()  # the first's paler shade is nearly another's colour
+    free = FURTHER_COLOURS + [_paler(colour) for colour in [*fixed, *FURTHER_COLOURS, first]]
     return SCHEDULE_COLOURS | {name: free[i % len(free)] for i, name in enumerate(others)}
 
 
