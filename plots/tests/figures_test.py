@@ -13,7 +13,7 @@ import numpy as np
 import report
 import tune
 from records_for_test import experiment, kept, line, pair, row
-from stp_plots.draw import bars, breakdown, figures, headline, overlap, panels, style, times
+from stp_plots.draw import accuracy, bars, breakdown, figures, headline, overlap, panels, style, times
 from stp_plots.judge import host_links, measurements
 from stp_plots.read import records
 
@@ -205,7 +205,11 @@ class FigureTest(unittest.TestCase):
         self.assertIs(report.makers(given)[0], figures.gain)
         self.assertIs(report.makers(experiment(rows))[0], figures.step_time)
         # Its baseline has no post-validation, without which most of its schedules have no gain.
-        self.assertNotIn(figures.gain, report.makers(next(one for one in kept() if one.id == "zero-bubble")))
+        zero_bubble = next(one for one in kept() if one.id == "zero-bubble")
+        self.assertNotIn(figures.gain, report.makers(zero_bubble))
+        # It asks for no gain, least of all for that of 1F1B over whatever comes first.
+        strips = accuracy.strips(zero_bubble, style.schedule_colours(zero_bubble.schedules))
+        self.assertEqual(([axes.get_xlabel() for axes in strips.figure.axes], "gain" in strips.alt), (["error of throughput, %"], False))
 
     def test_the_shortest_step_says_whether_it_fits(self):
         rows = [row("stp", memory_margin_gb=-4.0, ranks=[{"memory_bytes": {"activations": 8.4e10}}]), row("zb-v", step_time_s=5.0)]

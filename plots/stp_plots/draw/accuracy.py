@@ -31,8 +31,8 @@ def _handles(experiment, frames, colours):
 
 
 def strips(experiment, colours):
-    """Signed errors: a strip per configuration, a column per quantity."""
-    frames = {name: experiment.compared(name) for name in STRIPS if name == "gain" or experiment.counted(name)}
+    """Signed errors: a strip per configuration, a column per quantity; of gains if the scenario says which."""
+    frames = {name: experiment.compared(name) for name in STRIPS if (experiment.asked_gain if name == "gain" else experiment.counted(name))}
     frames = {name: frame for name, frame in frames.items() if len(frame)}
     if not frames:
         return None
@@ -60,7 +60,8 @@ def strips(experiment, colours):
         ends = [*(1.1 * frame["error"]), -1.2 * tolerance, 1.2 * tolerance]
         axes.set_xlim(min(ends), max(ends) if max(ends) > min(ends) else 1)
         axes.xaxis.set_major_locator(style.ticks(7))
-        axes.set_xlabel(f"{STRIPS[name].title} error, {'points' if name == 'gain' else '%'}")
+        over, unit = (f" over {style.clip(experiment.baseline, 20)}", "points") if name == "gain" else ("", "%")
+        axes.set_xlabel(f"error of {STRIPS[name].title}{over}, {unit}")
     grid[0].set_yticks(range(len(labels)), labels)
     grid[0].set_ylim(len(labels) - 0.5, -0.5)
     style.legend(grid[-1], _handles(experiment, frames.values(), colours))
@@ -72,7 +73,8 @@ def strips(experiment, colours):
     if (experiment.rows["memory_calibrated"] & ~experiment.rows["calibrated"]).any():
         caption += (" Memory depends on tokens alone: a figure fitted at one m or length is calibrated wherever the "
                     "tokens are equal.")
-    notes = errors.note(experiment, "throughput" if "throughput" in frames else "time") + errors.gain_note(experiment) + errors.note(experiment, "memory")
+    notes = errors.note(experiment, "throughput" if "throughput" in frames else "time") + errors.note(experiment, "memory")
+    notes += errors.gain_note(experiment) if "gain" in frames else ""
     return style.Plot("errors", "Signed errors by configuration", figure, caption, "Strip plots of signed errors by configuration." + notes)
 
 
