@@ -86,8 +86,8 @@ def draw_overlap(axes, rows):
     labels = [f"{row.name.split()[-1]}{f' {row.setting}' if row.setting else ''}\n{row.ranks} ranks{' *' if row.shared else ''}\n"
               f"{row.size / 2**20:.4g} MiB" for row in rows]
     axes.set_xticks(range(len(rows)), labels, fontsize=7)
-    names = {"GEMM alone": 0, "all-reduce alone": 4, "both at once (pale: noisy)": 2, "if the shorter were hidden whole": 1}
-    axes.legend(handles=[Patch(facecolor=COLOURS[colour], label=name) for name, colour in names.items()], fontsize=7)
+    names = {"GEMM alone": 0, "all-reduce alone": 4, "both at once\n(pale: noisy)": 2, "if the shorter\nwere hidden whole": 1}
+    style.legend(axes, [Patch(facecolor=COLOURS[colour], label=name) for name, colour in names.items()])
     if any(row.shared for row in rows):
         axes.set_xlabel("* more ranks than cores", fontsize=7)
 
