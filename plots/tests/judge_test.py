@@ -1,6 +1,7 @@
 """Figures of records and null models, on rows of which the answer is known by hand."""
 
 import unittest
+from unittest import mock
 
 from records_for_test import UNIT_COSTS, experiment, kept, line, row
 from stp_plots import words
@@ -37,6 +38,8 @@ class DataTest(unittest.TestCase):
         labels = list(experiment(rows).rows["label"])
         self.assertEqual(labels, ["llm, s 4096 × 1, TP4 PP2, recompute full, without sequence parallel",
                                   "llm, s 4096 × 1, TP4 PP2, recompute selective, with sequence parallel"])  # fmt: skip
+        with mock.patch.object(words, "AXES", (*words.AXES, "ep")):  # an axis is known from there alone
+            self.assertEqual(list(experiment([row(ep=2, dp=3)]).rows["label"]), ["llm, s 4096 × 1, TP4 PP2 DP3 EP2"])
         # What comes out of a row is no setting, and what a row has not needs no label.
         rows = [row(post_validation=value, fits=fits) for value, fits in ((None, "yes"), (True, "no"))] + [row(post_validation=True, microbatches=16)]
         self.assertEqual(list(experiment(rows).rows["label"].unique()), ["llm, s 4096 × 1, TP4 PP2", "llm, s 4096 × 1, TP4 PP2, with post validation"])

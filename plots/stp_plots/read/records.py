@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from stp_plots import words
 from stp_plots.files import ReportError, read_json
-from stp_plots.words import AXES, dictionary, items, number, text
+from stp_plots.words import configuration_parts, dictionary, items, number, text
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ QUANTITIES = {
 GAIN = Quantity("", "gain", "%", 1.5, "gain_error_points_mean")
 
 # Fields of a row's configuration, besides the number of microbatches.
-CONFIGURATION = ("model", "cluster", "seq", "microbatch_size", *AXES, "unit_costs")
+CONFIGURATION = ("model", "cluster", "seq", "microbatch_size", *words.AXES, "unit_costs")
 # Fields of a row that never distinguish configurations.
 NO_CONFIGURATION = {
     *CONFIGURATION, "schedule", "microbatches", "gain", "gpus", "layers_per_chunk", "placement", "ranks", "published", "difference",
@@ -184,16 +185,12 @@ class Experiment:
 
     def _parts(self, data):
         """What distinguishes the row's configuration, by parts; spaces within a part do not break."""
-        get = data.get
-        parts = [text(get("model"))] if get("model") is not None else []
-        parts += [text(get("cluster"))] if get("cluster") is not None and "cluster" in self.varied else []
-        if get("seq") is not None:
-            parts.append(f"s {text(get('seq'))} × {text(get('microbatch_size', 1))}")
-        elif get("microbatch_size", 1) != 1:
-            parts.append(f"microbatch size {text(get('microbatch_size'))}")
-        grid = [f"TP{text(get('tp', 1))}", f"PP{text(get('pp', 1))}"]
-        parts.append(" ".join(grid + [f"{axis.upper()}{text(get(axis))}" for axis in ("cp", "dp") if get(axis, 1) not in (1, None)]))
-        return parts + ([unit_costs(data)] if "unit_costs" in self.varied and unit_costs(data) else [])
+        fields = {key: data[key] for key in ("model", "seq", "microbatch_size", *words.AXES) if data.get(key) is not None}
+        what, how = configuration_parts({"tp": 1, "pp": 1, "microbatch_size": 1} | fields)
+        clusters = [text(data["cluster"])] if data.get("cluster") is not None and "cluster" in self.varied else []
+        costs = [unit_costs(data)] if "unit_costs" in self.varied and unit_costs(data) else []
+        models = 1 if "model" in fields else 0
+        return what[:models] + clusters + what[models:] + how + costs
 
     @functools.cache
     def figure(self, name):
