@@ -22,6 +22,6 @@ scripts/splits --json results/reference/splits.json
 scripts/replayed
 "$(python_of release)" scripts/ablation --json results/reference/ablation.json >/dev/null
 for scenario in llm-a800 llm-h20; do
-  scripts/sensitivity --scenario "$scenario" --json "results/reference/sensitivity/$scenario.json" >/dev/null
+  "$(python_of release)" scripts/sensitivity --scenario "$scenario" --json "results/reference/sensitivity/$scenario.json"
 done
 "$(python_of release)" scripts/pages

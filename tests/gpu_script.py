@@ -372,7 +372,7 @@ class Faults(CommandLine):
     def test_other_scripts_say_in_a_line_what_they_cannot_read_or_run(self):
         for words, said in ((("ablation", "--scenario", "nosuch"), "scenarios/nosuch.json: cannot be read: No such file or directory; "),
                             (("calibrate", "--scenario", "pp-1"), "scenario pp-1 has no compare.calibration; "),
-                            (("sensitivity", "--scenario", "table1"), "scenario table1 has no "),
+                            (("sensitivity", "--scenario", "table1", "--check", "nosuch"), "scenario table1 has no "),
                             (("infer_shapes", "--scenario", "pp-1"), "scenario pp-1 has no pairs; "),
                             (("splits", "--check", "README.md"), "README.md: cannot be read: "),
                             (("pages", "--claims", "nosuch"), "nosuch: cannot be read: "),
