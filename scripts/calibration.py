@@ -2,11 +2,10 @@
 
 import copy
 import math
-import sys
 
 import packages  # noqa: F401, I001 - before what needs them
 from scipy.optimize import least_squares
-from simulation import ROOT, read, simulate
+from simulation import reproduce
 
 DIGITS = 4  # of a fitted value, as written
 
@@ -16,31 +15,21 @@ def agrees(row, pattern):
     return all(row.get(key) == value for key, value in pattern.items())
 
 
-def published_throughput(row, published):
-    figures = ("throughput_samples_per_s", "step_time_s", "peak_memory_gb", "mfu_paper", "fits", "table")
-    for candidate in published:
-        fields = {key: value for key, value in candidate.items() if key not in figures}
-        if "throughput_samples_per_s" in candidate and agrees(row, fields):
-            return candidate["throughput_samples_per_s"]
-    sys.exit(f"no published throughput for the calibration row {row['schedule']}, tp {row['tp']}")
-
-
 class Fit:
     """The residuals of the calibration rows as a function of the fitted values."""
 
     def __init__(self, stp, scenario, profile):
         self.stp, self.profile = stp, profile
-        self.published = [row for file in sorted((ROOT / "results/published").glob("*.json")) for row in read(file)["rows"]]
-        self.patterns = scenario["compare"]["calibration"]
+        patterns = scenario["compare"]["calibration"]
         self.names = [name for name, value in profile.items() if isinstance(value, dict) and value.get("fitted")]
         # Only configurations that hold a calibration row are simulated, and only its numbers of microbatches.
-        self.scenario = {**scenario, "configurations": []}
+        self.scenario = {**scenario, "configurations": [], "compare": {"calibration": patterns}}
         for configuration in scenario["configurations"]:
             counts = configuration.get("microbatches", scenario.get("microbatches"))
             for count in counts if isinstance(counts, list) else [counts]:
                 one = {**configuration, "microbatches": count}
                 row = {**scenario, **one, **one.get("parallel", {})}
-                if any(agrees(row, {k: v for k, v in pattern.items() if k != "schedule"}) for pattern in self.patterns):
+                if any(agrees(row, {k: v for k, v in pattern.items() if k != "schedule"}) for pattern in patterns):
                     self.scenario["configurations"].append(one)
 
     def residuals(self, logs):
@@ -48,11 +37,8 @@ class Fit:
         trial = copy.deepcopy(self.profile)
         for name, value in zip(self.names, logs):
             trial[name] = {"value": math.exp(value), "source": "trial"}
-        self.rows = []
-        for row in simulate(self.stp, self.scenario, trial)["results"]:
-            row["cluster"] = self.profile["name"]
-            if any(agrees(row, pattern) for pattern in self.patterns):
-                self.rows.append((row, published_throughput(row, self.published)))
+        rows = reproduce(self.stp, self.scenario, trial)[1]
+        self.rows = [(row, row["published"]["throughput_samples_per_s"]) for row in rows if row["calibration"]]
         return [math.log(row["throughput_samples_per_s"] / theirs) for row, theirs in self.rows]
 
     def solve(self):

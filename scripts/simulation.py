@@ -92,6 +92,15 @@ def write_scenario(folder, scenario, profile=None):
     return str(path)
 
 
+def reproduce(stp, scenario, profile):
+    """The summary's line of a scenario on a profile, and its rows beside published ones."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder) / "out"
+        run([stp, "reproduce", write_scenario(folder, scenario, profile), "--no-plots", "--out", str(out)])
+        [line] = read(out / "summary.json")["experiments"]
+        return line, read(out / f"{line['id']}.json")["rows"]
+
+
 simulated = itertools.count(1)
 
 
