@@ -69,8 +69,8 @@ class CompareProfiles(CommandLine):
             self.assertLess(shares["all_reduce"], 0)
             self.assertGreater(shares["memory"], 0)
             self.assertEqual(sorted(one["alike"]), ["contention", "launches"])
-            self.assertRegex(one["words"], r"^stp gains [\d.]+ % over 1f1b-i on h20 and [\d.]+ % on a800: -[\d.]+ points\. "
-                                           r"What makes it: GEMM and attention rate \(-.*: less communication to overlap\.$")
+            self.assertRegex(one["words"], r"^stp gains [\d.]+ % over 1f1b-i on h20 and [\d.]+ % on a800: −[\d.]+ points\. "
+                                           r"What makes it: GEMM and attention rate \(−.*: less communication to overlap\.$")
             self.assertGreater(one["published_gain_from"], one["published_gain_to"])
 
     def test_parts_add_up_to_the_whole_and_its_ends_are_the_machines(self):

@@ -88,16 +88,6 @@ def count(amount, noun):
 # ---- on the screen ----
 
 
-def change(value, digits=1):
-    """A share in per cent with its sign, as a terminal shows it."""
-    return NONE if value is None else f"{100 * value:+.{digits}f} %"
-
-
-def points(value, digits=1):
-    """The same in percentage points."""
-    return NONE if value is None else f"{100 * value:+.{digits}f}"
-
-
 def duration(seconds):
     """Seconds in the unit that suits them: "4.683 µs"."""
     if seconds is None:

@@ -193,12 +193,12 @@ def explanation(gain, line, parts, to, simulated):
     here, there = (simulated["machines"][machine]["name"] for machine in (0, to))
     question, change = simulated["gain"], gain["to"] - gain["from"]
     text = (f"{question['of']} gains {words.plain_percent(gain['to'])} over {question['over']} on {there} and "
-            f"{words.plain_percent(gain['from'])} on {here}: {words.points(change)} points.")
+            f"{words.plain_percent(gain['from'])} on {here}: {words.signed(100 * change)} points.")
     with_it, against = [], []
     for part in sorted(parts, key=lambda part: -abs(gain["parts"][part]["shapley"])):
         moved = gain["parts"][part]["shapley"]
         if abs(moved) >= 0.0005:  # a twentieth of a point
-            effect = f"{PARTS[part]} ({words.points(moved)}: {both(part, line, to, simulated)})"
+            effect = f"{PARTS[part]} ({words.signed(100 * moved)}: {both(part, line, to, simulated)})"
             (with_it if (moved < 0) == (change < 0) else against).append(effect)
     alike = [name for part, name in PARTS.items() if part not in parts]
     text += f" What makes it: {'; '.join(with_it)}." if with_it else ""

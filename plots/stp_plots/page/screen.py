@@ -54,7 +54,7 @@ def figures_text(comparison):
         lines = []
         for file, cell in present if len(present) > 1 else []:
             to_first = cell["against_first"]
-            throughput, step, memory = (words.change(to_first[key]) if to_first else ""
+            throughput, step, memory = (words.percent(to_first[key]) if to_first else ""
                                         for key in ("throughput", "step_time", "peak_memory"))
             lines.append(["" if lines else "  " + schedule_of(row), f"{file['label']} {file['evidence']}",
                           words.plain(cell["throughput_samples_per_s"], 3), throughput, step_text(cell), step,
@@ -75,8 +75,8 @@ def predictions_text(comparison, errors):
     def lines_of(row):
         one = row["cells"][place] and row["cells"][place]["prediction"]
         return [["  " + schedule_of(row), words.duration(one["predicted_step_s"]), words.duration(one["actual_step_s"]),
-                 words.change(one["step_error"], 2), words.word(one["within_interval"]),
-                 words.change(one["peak_memory_error"])]] if one else []
+                 words.percent(one["step_error"], 2), words.word(one["within_interval"]),
+                 words.percent(one["peak_memory_error"])]] if one else []
 
     text = (f"\nPrediction errors: {errors['predicted_by']} ({errors['predicted_evidence']}) of what {errors['actual']} has "
             f"({errors['actual_evidence']})\n")
@@ -84,7 +84,7 @@ def predictions_text(comparison, errors):
                      lines_of)
     if errors["step_error_mean"] is not None:
         text += (f"Step time: mean absolute error {words.plain_percent(errors['step_error_mean'], 2)}, largest error "
-                 f"{words.change(errors['step_error_worst'], 2)}; within the 95 % interval of the median in "
+                 f"{words.percent(errors['step_error_worst'], 2)}; within the 95 % interval of the median in "
                  f"{errors['within_interval']} of {errors['intervals']} rows that have one\n")
     return text
 
@@ -179,7 +179,7 @@ def show_benchmarks(comparison):
             if against:
                 verdicts[against["verdict"]] += 1
                 mark = ", noisy" if cell["noisy"] or cells[0]["noisy"] else ""
-                line += [words.change(against["difference"]), p_text(against["adjusted_p"]), against["verdict"] + mark]
+                line += [words.percent(against["difference"]), p_text(against["adjusted_p"]), against["verdict"] + mark]
             elif file is not files[0]:
                 line += [""] * 3
         noisy += any(cell and cell.get("noisy") for cell in cells)
@@ -309,7 +309,7 @@ def gains_line(one, gain):
     said = []
     for at in one["gains"]:
         ends = at["band"] and "–".join(words.plain(100 * end, 1) for end in at["band"])
-        said.append(f"TP{at['tp']} " + (f"{words.change(at['mean'])} ({ends})" if ends else "none that fits"))
+        said.append(f"TP{at['tp']} " + (f"{words.percent(at['mean'])} ({ends})" if ends else "none that fits"))
     return wrapped(f"{gain['of']} over {gain['over']}: {', '.join(said)}", "  ", "    ")
 
 
@@ -380,7 +380,7 @@ def throughput_text(comparison):
             refused += "".join(f"  {where}, {schedule['schedule']} on {name}: {cell['refused']}\n"
                                for name, cell in zip(names, schedule["cells"]) if "refused" in cell)
         # A blank where throughputs have their symbol.
-        over_baseline, published = ([words.change(one[key]) + " " for one in gains]
+        over_baseline, published = ([words.percent(one[key]) + " " for one in gains]
                                     for key in ("over_baseline", "published_over_baseline"))
         table.rows.append([f"  {gain['of']} over {gain['over']}", *over_baseline])
         if any(one["band"] for one in gains):
@@ -388,7 +388,7 @@ def throughput_text(comparison):
         if any(one["published_over_baseline"] is not None for one in gains):
             table.rows.append(["    published", *published])
         if any(one["best"] not in (None, gain["over"]) for one in gains):
-            table.rows.append([f"  {gain['of']} over the best", *(words.change(one["over_best"]) + " " for one in gains)])
+            table.rows.append([f"  {gain['of']} over the best", *(words.percent(one["over_best"]) + " " for one in gains)])
             table.rows.append(["    which is", *((one["best"] or "–") + " " for one in gains)])
     return (f"{table.text()}{ACTIVATIONS_FIT} the machine's memory holds the activations, but not weights, gradients and AdamW's "
             f"fp32 state beside them\n{NOTHING_FITS} it does not hold the activations alone\n"
@@ -402,9 +402,9 @@ def quantity_rows(quantity, name, alike):
 
     def effect(part, key):
         value = quantity["parts"][part][key]
-        return "–" if part in alike else words.points(value, 2) if is_gain else words.change(value / quantity["from"])
+        return "–" if part in alike else words.signed(100 * value, 2) if is_gain else words.percent(value / quantity["from"])
 
-    ends = [words.change(quantity[key]) if is_gain else words.plain(quantity[key], 3) for key in ("from", "to")]
+    ends = [words.percent(quantity[key]) if is_gain else words.plain(quantity[key], 3) for key in ("from", "to")]
     return [[name, *ends, *(effect(part, "shapley") for part in PARTS)],
             ["  alone", "", "", *(effect(part, "alone") for part in PARTS)]]
 
