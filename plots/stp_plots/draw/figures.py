@@ -15,11 +15,11 @@ from stp_plots.read.records import QUANTITIES
 def by_configuration(frame, schedules, colours, group="m"):
     """A section per configuration, in it a group per number of microbatches and a bar per schedule. `frame` may have `low` and
     `high`."""
-    sections = []
+    sections, by_index = [], {row.Index: row for row in frame.itertuples()}
     for _, configuration in frame.groupby("configuration", sort=False):
         groups = []
         for label, rows in configuration.sort_values("microbatches", kind="stable").groupby(group, sort=False):
-            rows = sorted(rows.itertuples(), key=lambda row: schedules.index(row.schedule))
+            rows = sorted((by_index[index] for index in rows.index), key=lambda row: schedules.index(row.schedule))
             groups.append((label, [_bar(row, colours[row.schedule]) for row in rows]))
         sections.append(Section(configuration["parts"].iloc[0], groups))
     return sections
