@@ -176,6 +176,7 @@ def report(folder, said=None):
             first = drawn(first, "png", style.png)
             write_whole(folder / "plot-gains.png", first.content)
         for one in experiments:
+            html.contents(one)  # while plots are drawn
             if len(one.rows):
                 write_whole(folder / f"rows-{html.file_word(one.id)}.csv", tables.rows_csv(one).encode())
         answers = pages.Records(experiments, lambda: evaluated).answers(strict=False) if evaluated else None

@@ -90,7 +90,9 @@ def _subtitle(experiments):
     return ", ".join(parts + ([text(origin["time"])] if origin.get("time") is not None else []))
 
 
-def _experiment(experiment, plots, timelines):
+@functools.cache
+def contents(experiment):
+    """What the page has of an experiment besides its plots and timelines."""
     line = experiment.line
     special = splits.cells(experiment) or splits.contention_groups(experiment)
     known = [] if special else [tables.beside(experiment, name) for name in ("throughput", "time", "mfu", "memory")]
@@ -105,12 +107,14 @@ def _experiment(experiment, plots, timelines):
         "verdict": CRITERIA.get(verdict, verdict),
         "reason": reason if experiment.alone else "",
         "description": overlap.description(experiment) if experiment.pairs else _description(experiment),
-        "plots": plots,
-        "files": [f"plot-{file_word(experiment.id)}-{drawn.plot.name}.png" for drawn in plots],
         "rows": f"rows-{file_word(experiment.id)}.csv" if len(experiment.rows) else "",
         "tables": [(one.caption, one) for one in known if one] + [(title, one) for title, one in titled.items() if one],
-        "timelines": timelines,
     }
+
+
+def _experiment(experiment, plots, timelines):
+    files = [f"plot-{file_word(experiment.id)}-{drawn.plot.name}.png" for drawn in plots]
+    return contents(experiment) | {"plots": plots, "files": files, "timelines": timelines}
 
 
 def _description(experiment):
