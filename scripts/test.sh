@@ -37,7 +37,7 @@ temporary=$(mktemp -d)
 trap 'rm -rf "$temporary"' EXIT
 
 stage_format() {
-  scripts/format.sh --check && shellcheck --external-sources scripts/*.sh .ci/run && echo "formatted"
+  scripts/format.sh --check && shellcheck --external-sources scripts/*.sh scripts/fuzz scripts/microbench .ci/run && echo "formatted"
 }
 
 # test_preset PRESET [ARGUMENT…]: its tests, in the BUILD_WRAPPER of common.sh.

@@ -339,8 +339,9 @@ class Speed(CommandLine):
         rows = [repetition("memory/copy/bytes:1000", 1e-3, bytes=2000), repetition("memory/kernel/a/scale/tp:1", 1e-3, bytes=2000)]
         step = {"model": "a", "schedule": "1f1b", "seq": 1024, "step_time_s": 1.02, "share_in_graphs": None}
         for kernels, code, word in ((1.0, 0, "0.980 of its kernels' own time"), (0.95, 1, "below 0.971"),
-                                    (None, 2, "holds no step whose kernels were timed")):
-            done = self.run_it(rows, "--step", self.write({"results": [step | {"kernel_time_s": kernels}]}))
+                                    (None, 2, "timed.json: holds no step whose kernels were timed")):
+            path = self.write({"results": [step | {"kernel_time_s": kernels}]}, "timed.json")
+            done = self.run_it(rows, "--step", path)
             self.assertEqual(done.returncode, code, done.stdout + done.stderr)
             self.assertIn(word, done.stdout + done.stderr)
         record = self.write({"results": [step | {"kernel_time_s": 0.5}]}, "step.json")
