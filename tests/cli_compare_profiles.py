@@ -186,8 +186,8 @@ class CompareProfiles(CommandLine):
         self.assertEqual(screen[1], "  because of GEMM and attention rate (×{compute:.2f}); memory rate of elementwise work gives ×{memory:.2f}".format(
             **second["parts"]))
         self.assertTrue(screen[2].startswith("  stp over 1f1b-i: TP2 "), screen[2])
-        self.assertRegex(screen[3], r"^  12 of 24 values assumed, 2 fitted, 10 sourced; {:.2f} to {:.2f} without the assumed; elementwise_factor alone ".format(
-            *second["band_without_assumed"]))
+        self.assertRegex(screen[3], r"^  12 of 24 values assumed, 2 fitted, 10 sourced; the others have no range that shows, ")
+        self.assertEqual(*(f"{end:.2f}" for end in second["band_without_assumed"]))
         end = screen.index("")
         self.assertEqual(screen[end - 2], "kernels: megatron (unfused), of the scenarios; --set implementation=megatron-te for Transformer Engine's")
         self.assertEqual(" ".join(screen).count("(shared unknowns cancel)"), 1)
@@ -259,14 +259,16 @@ class CompareProfiles(CommandLine):
             known = f"all_reduce_bus_gb_per_s is {said}, which has no effect on groups of 8 ranks: their all_reduce_measured, up to 478.9, comes first"
             self.assertEqual(known in stderr, said is not None, stderr)
 
-    def test_fixed_memory_is_counted_for_all_or_none(self):
+    def test_fixed_memory_is_counted_for_all_or_none_and_a_lacking_power_limit_is_said(self):
         scenario, margins = changed(HARDWARE, schedules=["stp"]), {}
-        for machines in (["h100", "b200"], ["a800", "h100"]):
+        for machines in (["h100", "b200"], ["a800", "a100", "h100"]):
             _, comparison, screen = self.answers(*machines, schedules=["stp"])
             cell = comparison["throughput"][0]["schedules"][0]["cells"][machines.index("h100")]
             margins[machines[0]] = cell["needed_memory_gb"]
             said = any(line.startswith("What a GPU needs besides tensors (fixed_memory_gb) is counted on none, as profiles lack it: a800") for line in screen)
-            self.assertEqual((comparison["without_fixed_memory"], said), (["a800"], True) if "a800" in machines else ([], False))
+            self.assertEqual((comparison["without_fixed_memory"], said), (["a800", "a100"], True) if "a800" in machines else ([], False))
+            best = [line for line in screen if line.startswith("GEMMs are at their best rate, ")]
+            self.assertEqual([line[-6:] for line in best], [": a100"] if "a800" in machines else [])  # a800's rate is fitted to trainings
             self.assertEqual(comparison["clusters"]["h100"], read_json(PROFILES / "h100.json"))
         fixed = read_json(PROFILES / "h100.json")["fixed_memory_gb"]["value"]
         self.assertAlmostEqual(margins["h100"] - margins["a800"], fixed, places=9)
@@ -304,7 +306,11 @@ class CompareProfiles(CommandLine):
             source = "measured" if name == "all" else "assumed"
             rate = {"value": 800, "source": source, **field}
             self.write({**twice, "name": name, "memory_gb_per_s": rate}, f"{name}.json")
-            (first, other), comparison, _ = self.answers("exact.json", f"{name}.json")
+            (first, other), comparison, screen = self.answers("exact.json", f"{name}.json")
+            said = " ".join(" ".join(screen).split())
+            self.assertIn("throughput no band: no value has a range", said)
+            self.assertEqual(("(no band: no value has a range; simulated" in said, "the others have no range that shows, so the band leaves" in said),
+                             (name == "all", "{:.2f}".format(other["band"][0]) != "{:.2f}".format(other["band"][1])))
             self.assertEqual((first["band"], first["variations"]), ([1, 1], []))
             for line in comparison["throughput"]:
                 for schedule in line["schedules"]:

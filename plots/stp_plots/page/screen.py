@@ -282,13 +282,18 @@ def span(ends):
     return " to ".join(words.plain(end, 2) for end in ends)
 
 
+def band_text(one, times=""):
+    """A band that no value makes would look like certainty."""
+    return times + span(one["band"]) if one["variations"] else "no band: no value has a range"
+
+
 def speed_line(one, first):
     """How fast a machine is."""
     count, left = one["configurations"], one["of"] - one["configurations"]
     if not count:
         return f"{one['machine']}: not compared with {first}: no configuration fits on both\n"
     fit = f"; {left} do{'' if left > 1 else 'es'} not fit on {' or '.join(one['too_small']) or 'both'}" if left else ""
-    return wrapped(f"{one['machine']}: {words.plain(one['times'], 2)} times as fast as {first} ({span(one['band'])}; simulated, "
+    return wrapped(f"{one['machine']}: {words.plain(one['times'], 2)} times as fast as {first} ({band_text(one)}; simulated, "
                    f"{words.count(count, 'configuration')}{fit})", "", "  ")
 
 
@@ -317,7 +322,13 @@ def basis_line(one, own):
     """What a machine's figures rest on; `own`: of the first, whose throughput is not compared."""
     text = f"{one['assumed']} of {one['values']} values assumed, {one['fitted']} fitted, {one['sourced']} sourced"
     if one["band"]:
-        text += f"; throughput ×{span(one['band'])}" if own else f"; {span(one['band_without_assumed'])} without the assumed"
+        known, whole = span(one["band_without_assumed"]), span(one["band"])
+        if own:
+            text += f"; throughput {band_text(one, '×')}"
+        elif len({*known.split(" to ")}) > 1:
+            text += f"; {known} without the assumed"
+        elif known != whole:
+            text += "; the others have no range that shows, so the band leaves out what they may be off"
     for most in one["variations"][:1]:
         of = "" if one["machine"] in most["machines"] else f" of {most['machines'][0]}"
         text += f"; {most['value']}{of} alone {'×' if own else ''}{span(sorted(one['times'] * end for end in most['factors']))}"
@@ -349,6 +360,14 @@ def basis_of_all(comparison):
     text = wrapped(text)
     if any(len(each["machines"]) > 1 for one in comparison["answers"] for each in one["variations"]):
         text += wrapped("A value that is uncertain and equal on both machines counts as one unknown in their ratio (shared unknowns cancel)")
+    profiles = comparison["clusters"].items()
+    shares = [f"{name} {profile['gemm_sustained']['value']}" for name, profile in profiles if "gemm_sustained" in profile]
+    # A fitted or measured rate is of trainings, or of this machine.
+    best = [name for name, profile in profiles
+            if "gemm_sustained" not in profile and "gemm_measured" not in profile and not profile["gemm_efficiency"].get("fitted")]
+    if shares and best:
+        text += wrapped(f"GEMMs are at their best rate, not at what a power limit leaves in trainings, as profiles have no gemm_sustained: {words.word(best)} "
+                        f"(others: {words.word(shares)})")
     if comparison["without_fixed_memory"]:
         text += wrapped("What a GPU needs besides tensors (fixed_memory_gb) is counted on none, as profiles lack it: "
                         f"{words.word(comparison['without_fixed_memory'])}")
