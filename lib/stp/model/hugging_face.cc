@@ -357,7 +357,7 @@ class Importer {
                std::ranges::find(kHarmless, key) != std::end(kHarmless))
         leave_out(key, "changes no work");
       else if (about("drop"))
-        ignore(key, "dropout is neither priced nor run", 0);
+        ignore(key, "runs have no dropout; model.dropout prices its masks", 0);
       else if (about("dtype"))
         leave_out(key, "simulations are in bfloat16; runs have run.type");
       else if (about("rope") || about("rotary"))
