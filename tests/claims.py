@@ -209,8 +209,8 @@ class Claims(unittest.TestCase):
         defined = {key: listed[2][key] for key in listed[2] if key != "assumed"}
         self.assertEqual([claims.evaluate(run, [one])[0].verdict for one in (listed[2], defined)], [claims.UNDECIDED, claims.CONTRADICTED])
         self.assertLessEqual({one.evidence for one in evaluated() if one.verdict == claims.CONTRADICTED}, {claims.COUNTED})
-        for some, said in ((listed, "None could be contradicted: of 3 counts the paper leaves 3 open."),
-                           ([*listed[:2], defined], "1 contradicted. 1 could be contradicted: of 3 counts the paper leaves 2 open.")):  # fmt: skip
+        for some, said in ((listed, "No claim could be contradicted: only a count can be, and for all 3 the paper does not say how it counts."),
+                           ([*listed[:2], defined], "1 contradicted. 1 claim could be contradicted: only a count can be, and for 2 of 3 the paper does not say ")):  # fmt: skip
             self.assertIn(said, claims.counts(claims.evaluate(run, some)))
 
     def test_a_count_has_no_direction_and_contradicts_where_the_paper_leaves_nothing_open(self):
@@ -261,10 +261,10 @@ class Claims(unittest.TestCase):
         fresh = [one for one in evaluated() if one.scenario and not one.apart and not one.shaped and one.evidence not in (claims.CALIBRATED, claims.COUNTED)]
         self.assertFalse({one.scenario for one in fresh} & {"llm-a800", "table1", "table11", "long-context"})
         holding = [one for one in fresh if one.verdict == claims.HOLDS]
-        said = f"The better test is of the {len(fresh)} claims on rows that had no part in the model's choices: {len(holding)} hold, "
+        said = f"A stricter test uses only the {len(fresh)} claims whose rows had no part in choosing the model: {len(holding)} hold, "
         kept = " ".join(self.kept().split())
         self.assertIn(said, kept)
-        self.assertIn("; those that hold have 12, 6, 2 rows.", kept)  # of Table 3, of Table 10 twice
+        self.assertIn(". The 3 rest on 12, 6 and 2 rows.", kept)  # of Table 3, of Table 10 twice
 
     def test_what_ran_fits_or_the_claim_is_open(self):
         self.assert_moves("All three run on 80 GB", claims.UNDECIDED, "llm-a800", lambda row: row.update(fits="yes"), claims.HOLDS)

@@ -372,7 +372,7 @@ class CompareProfiles(CommandLine):
         self.assertEqual(sorted(one["alike"]), ["compute", "launches", "memory"])
         screen = self.run_stp("compare", "--profiles", "h100", "mine.json", "--scenarios", "s.json").stdout
         self.assertIn("TP8 is more than the 4 GPUs of a node", screen)
-        self.assertNotIn("Contention is the same in every profile", screen)
+        self.assertNotIn("All profiles here have the same contention", screen)
         self.assertNotIn("over 1f1b-i: ", screen)  # the scenario has stp alone
 
     def test_refusals(self):

@@ -68,11 +68,11 @@ def strips(experiment, colours):
     caption = (
         "Signed error of every row, ours minus published: right of zero, ours is higher. Only predicted rows (circles) count for the "
         "verdict; the cost model was fitted to calibrated rows (squares). The grey band is the tolerance of the mean absolute error. "
-        "Points of a strip on one side have a common bias, which the gain does not see."
+        "If all points of a row lie on one side, the schedules share an error. Such an error cancels in the gain."
     )
     if (experiment.rows["memory_calibrated"] & ~experiment.rows["calibrated"]).any():
-        caption += (" Memory depends on tokens alone: a figure fitted at one m or length is calibrated wherever the "
-                    "tokens are equal.")
+        caption += (" Memory depends only on the number of tokens. So a figure that was fitted at one m or length counts as calibrated "
+                    "wherever the number of tokens is the same.")
     notes = errors.note(experiment, "throughput" if "throughput" in frames else "time") + errors.note(experiment, "memory")
     notes += errors.gain_note(experiment) if "gain" in frames else ""
     return style.Plot("errors", "Signed errors by configuration", figure, caption, "Strip plots of signed errors by configuration." + notes)

@@ -289,7 +289,7 @@ def profiles_caption(comparison, gains):
     gain, machines = comparison["gain"], comparison["machines"]
     caption = [
         "All bars are simulated: what the profiles say, by the cost model and the simulator. Every panel of throughput has its "
-        "own scale, from zero. Lines on bars: bands, as the profiles' uncertain values may be off."
+        "own scale, from zero. A line on a bar shows how far the result moves if uncertain values of the profile are wrong."
     ]
     if gains:
         caption.append(

@@ -18,12 +18,11 @@ from stp_plots.words import Table, dictionary, items, number
 CLAIMS = ROOT / "results/claims.json"
 HOLDS, DIRECTION, UNDECIDED, CONTRADICTED, FITTED = "holds", "direction only", "undecided", "contradicted", "fitted"
 VERDICTS = {
-    HOLDS: "every criterion is met, that for the worst row too",
-    DIRECTION: "a criterion is missed, but signs are the paper's, as is the order of published figures further apart "
-               "than a row may err; the rows decided no choice of the model",
+    HOLDS: "all criteria are met, also the one for the worst row",
+    DIRECTION: "a criterion is missed, but all signs agree with the paper, and so does the order of any two figures that differ by "
+               "more than the error allowed for a row. These rows were not used to choose the model",
     UNDECIDED: "a criterion is missed, perhaps by our own error or by what the paper leaves open; or nothing can be compared",
-    CONTRADICTED: "our count, which unlike a simulation has no error, says otherwise, and the paper leaves nothing "
-                  "open that is counted",
+    CONTRADICTED: "we count something else than the paper, and the paper says exactly how it counts; a count has no model error",
     FITTED: "all its rows were fitted to: it tests nothing",
 }
 PREDICTED, COUNTED, CALIBRATED, SHAPED, NULL_TOO = (
@@ -31,7 +30,7 @@ PREDICTED, COUNTED, CALIBRATED, SHAPED, NULL_TOO = (
 EVIDENCE = {
     CALIBRATED: "values were fitted to some of these rows",
     SHAPED: "these rows decided a choice of the model",
-    NULL_TOO: "calibrated rows or a sum say as much without a simulation",
+    NULL_TOO: "a simple rule (published figures of calibrated rows, or a sum of measured times) says the same without a simulation",
     PREDICTED: "nothing was fitted to these rows, and they decided no choice",
     COUNTED: "from an order alone, without a model of hardware",
 }
@@ -471,12 +470,14 @@ def counts(evaluated):
 
     strengths = ", ".join(strength(kind) for kind in EVIDENCE if kind in evidence)
     exact, counted = sum(one.exact for one in own), sum(one.evidence == COUNTED for one in own)
-    left_open = f": of {words.count(counted, 'count')} the paper leaves {counted - exact} open" if counted else ""
-    text = (f"Of {words.count(len(own), 'claim')} of the paper {parts(own)}. {exact or 'None'} could be contradicted{left_open}. "
+    left_open = f"{counted - exact} of {counted}" if exact else f"all {counted}"
+    left_open = f": only a count can be, and for {left_open} the paper does not say how it counts" if counted else ""
+    contradicted = words.count(exact, "claim") if exact else "No claim"
+    text = (f"Of {words.count(len(own), 'claim')} of the paper {parts(own)}. {contradicted} could be contradicted{left_open}. "
             f"Evidence of those that hold: {strengths or 'none'}.")  # fmt: skip
     fresh = [one for one in own if one.scenario and not one.shaped and one.evidence not in (CALIBRATED, COUNTED)]
     if not fresh:
         return text
     rows = [str(one.rows) for one in fresh if one.verdict == HOLDS]
-    held = f"; those that hold have {', '.join(rows)} rows" if rows else ""
-    return f"{text} The better test is of the {words.count(len(fresh), 'claim')} on rows that had no part in the model's choices: {parts(fresh)}{held}."
+    held = f" The {len(rows)} rest on {', '.join(rows[:-1])}{' and ' if rows[1:] else ''}{rows[-1]} rows." if rows else ""
+    return f"{text} A stricter test uses only the {words.count(len(fresh), 'claim')} whose rows had no part in choosing the model: {parts(fresh)}.{held}"

@@ -16,9 +16,9 @@ NAMES = {"null": "null model", "bubble": "null model with the textbook bubble"} 
 DESCRIPTION = (
     "Null models carry figures of calibrated rows over to the others. Throughput is at the MFU of the calibrated row of the "
     "same schedule and TP (or the mean of all); gains follow. One of the two adds a textbook bubble: "
-    "(p − 1)/(v·m) of compute for 1F1B-I, a third of that for ZB-V and STP. Memory per token, hidden size and layer is on a "
-    "line in 1/TP through calibrated rows and the six A800 figures that decided our list of saved tensors. New configurations have no "
-    "calibrated row."
+    "(p − 1)/(v·m) of compute for 1F1B-I, a third of that for ZB-V and STP. For memory, divide by tokens, hidden size and "
+    "layers; draw a straight line over 1/TP through the calibrated rows and the six A800 figures with which we chose the list of saved "
+    "tensors; read the other rows from this line. New configurations have no calibrated row."
 )
 
 # The bubble over a step's compute, of that of 1F1B-I. The paper's Table 1 has (p - 1)(F + I - W) for STP and (p - 1)(F + I + W) for

@@ -93,8 +93,8 @@ def answer(machine, rows):
     left = (" All have more ranks than cores." if counted[0].shared else
             f" Left out: {len(rows) - len(counted)} with more ranks than cores." if len(rows) > len(counted) else "")
     if not known:
-        return (f"On {machine}: how much of an all-reduce a GEMM hides cannot be said, in none of {words.count(len(counted), 'case')} to "
-                f"±{100 * UNKNOWN_ABOVE:.0f} %. Measure on an idle machine, with more --repetitions.{left}")
+        return (f"On {machine}: it is not known how much of an all-reduce a GEMM hides: in none of {words.count(len(counted), 'case')} is the "
+                f"hidden share known to within {100 * UNKNOWN_ABOVE:.0f} points. Measure on an idle machine, with more --repetitions.{left}")
     of = {key: [getattr(row, key) for row in known] for key in ("hidden", "gemm_factor", "reduce_factor", "gain", "most_gain")}
     middle = {key: float(np.median(values)) for key, values in of.items()}
     low, high = (round(100 * end(of["hidden"])) for end in (min, max))

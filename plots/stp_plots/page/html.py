@@ -142,8 +142,8 @@ def _claims(experiments, evaluated):
         "evidence": claims.EVIDENCE,
         "table": claims.table(evaluated),
         "folded": [("Not counted: restated claims, and tests of the model on other groups’ figures", claims.table(evaluated, apart=True), ""),
-                   ("Criteria", claims.criteria(evaluated), "Gains must also be within half of the mean published gain. A null model that errs less "
-                    f"than {claims.MARGIN} times as much as ours, or has the direction too, says it too."),
+                   ("Criteria", claims.criteria(evaluated), "Gains must also be within half of the mean published gain. A null model says it too if its error "
+                    f"is less than {claims.MARGIN} times ours, or if it has the right direction, too."),
                    ("What the physics adds: null models", null_model.table(experiments), f"{null_model.DESCRIPTION} {null_model.beaten(experiments)}")],
     }  # fmt: skip
 

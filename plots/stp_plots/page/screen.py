@@ -458,8 +458,8 @@ def show_profiles(comparison, details):
     text += f"\nLargest m of {words.word(comparison['scenarios'])}\n{throughput_text(comparison)}"
     rates = {(machine["contention_compute"], machine["contention_all_reduce"]) for machine in comparison["machines"]}
     if len(rates) == 1:
-        text += "\n" + wrapped("Contention is the same in every profile here, so that no machine overlaps better than another: "
-                               "whether it was measured there is said under the first table.")
+        text += "\n" + wrapped("All profiles here have the same contention, so no machine overlaps better than another. The lines under the first "
+                               "table say on which machine it was measured.")
     if not details:
         text += "\n" + wrapped("GEMMs and overlap of each shape, and which property makes which part of a difference: --details")
     elif comparison["attribution"]:
