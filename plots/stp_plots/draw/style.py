@@ -149,8 +149,8 @@ def wrap(parts, length, most=7):
 
 def stretch(labels):
     """How many times smaller the font must be, up to LONGEST, lest wrap() break a word of a label (parts, letters of a line)."""
-    longest = [max(map(len, textwrap.wrap(_words(parts, length), 1, break_long_words=False)), default=0) / int(length) for parts, length in labels]
-    return min(LONGEST, max(1, *longest))
+    words = ((max(4, int(length)), textwrap.wrap(_words(parts, length), 1, break_long_words=False)) for parts, length in labels)
+    return min(LONGEST, max([1, *(len(word) / length for length, some in words for word in some)]))
 
 
 def legend(axes, handles):

@@ -30,7 +30,7 @@ CRITERIA = {
     "tp_share_error_mean": "mean absolute error of TP communication's share of a forward",
     "overlap_error_worst": "maximum absolute error of a time together, from the published times alone",
     "pairs_right": "pairs of schedules in the published order",
-    "memory_verdicts_right": "rows that fit into memory, or do not, as published",
+    "memory_verdicts_right": "rows that surely fit into memory, or do not, as published",
 }
 
 
