@@ -3,8 +3,11 @@
 #include "stp/checkpoint/checkpoint.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "stp/base/json_input.h"
 #include "stp/model/hugging_face.h"
@@ -100,6 +103,22 @@ TEST_F(Checkpoints, OtherModelsGoOnOnOtherRanks) {
     EXPECT_NEAR(other->step(2).loss, loss, 1e-10 * loss);
     EXPECT_LE(gradient_error(other->trainer.weights(), run->trainer.weights()), 1e-10);
   }
+}
+
+// Process 0 writes alone, for as long as its disk takes, while the others wait for its next step.
+TEST_F(Checkpoints, NoDeadlineExpiresWhileOneIsWritten) {
+  OnCpu run = two_by_two(DType::f64);
+  std::filesystem::create_directory(folder_ + "/step-1");
+  for (const char* stem : {"model", "optimizer"})
+    ASSERT_EQ(mkfifo((folder_ + "/step-1/" + stem + ".safetensors").c_str(), 0600), 0);
+  std::thread writing([&] { write_checkpoint(run.trainer, run.training, {}, folder_ + "/step-1", true); });
+  for (const char* stem : {"model", "optimizer"}) {
+    std::ifstream pipe(folder_ + "/step-1/" + stem + ".safetensors");
+    pipe.peek();  // until a part is written; the rest, more than a pipe takes, waits
+    EXPECT_TRUE(run.backend->guard().working()) << stem;
+    pipe.ignore(std::numeric_limits<std::streamsize>::max());
+  }
+  writing.join();
 }
 
 // Another's model has no training.json.

@@ -225,7 +225,9 @@ void write_checkpoint(Trainer& trainer, const Training& training, const Training
                       const std::string& folder, bool root, int64_t largest) {
   const std::map<std::string, ParameterPart> parts = model_parameters(training.model);
   std::vector<NamedTensor> tensors;
+  // No deadline of the other processes expires while process 0 assembles and writes.
   const auto add = [&](const std::string& prefix, Matrices&& matrices) {
+    const RunGuard::Work work(trainer.guard());
     std::map<std::string, size_t> of_name;  // several parameters may be in one
     for (auto& [name, values] : matrices) {
       const ParameterPart& part = parts.at(name);
@@ -243,12 +245,16 @@ void write_checkpoint(Trainer& trainer, const Training& training, const Training
           all[to.at(row, column)] = values[row * part.columns + column];
     }
   };
+  const auto write = [&](const char* stem, DType type) {
+    const RunGuard::Work work(trainer.guard());
+    write_tensors(folder, stem, type, std::exchange(tensors, {}), largest);
+  };
   add("", trainer.weights());
-  if (root) write_tensors(folder, "model", training.type, std::exchange(tensors, {}), largest);
+  if (root) write("model", training.type);
   for (const auto& [prefix, state] : kStates)
     if (state != Trained::masters || training.type == DType::bf16) add(prefix, trainer.trained(state));
   if (!root) return;
-  write_tensors(folder, "optimizer", statistics_type(training.type), std::move(tensors), largest);
+  write("optimizer", statistics_type(training.type));
   write_json(fs::path(folder) / "config.json", hugging_face_config(training.model));
   write_json(fs::path(folder) / kProgress, {{"updates", progress.updates}, {"samples", progress.samples}});
 }

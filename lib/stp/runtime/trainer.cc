@@ -75,10 +75,18 @@ struct Trainer::State {
     Processes& processes = backend.processes();
     if (processes.count() == 1) {
       for (const MatrixShard& shard : shards) add(whole, shard);
-    } else {
-      for (const std::string& bytes : processes.gather(to_bytes(shards)))
-        for (const MatrixShard& shard : shards_from_bytes(bytes)) add(whole, shard);
+      return whole;
     }
+    // The other processes may wait for this one's work, but this one not for ever for their texts.
+    std::string own;
+    {
+      const RunGuard::Work work(backend.guard());
+      own = to_bytes(std::exchange(shards, {}));
+    }
+    const std::vector<std::string> texts = processes.gather(std::move(own));
+    const RunGuard::Work work(backend.guard());
+    for (const std::string& bytes : texts)
+      for (const MatrixShard& shard : shards_from_bytes(bytes)) add(whole, shard);
     return whole;
   }
 };
@@ -253,5 +261,7 @@ double Trainer::take_kernel_seconds() {
 }
 
 const Program& Trainer::program() const { return state_->plan.program; }
+
+RunGuard& Trainer::guard() { return state_->backend.guard(); }
 
 }  // namespace stp

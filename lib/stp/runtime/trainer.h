@@ -81,6 +81,8 @@ class Trainer {
   /// Maximum of Device::take_kernel_seconds() over the ranks.
   double take_kernel_seconds();
   [[nodiscard]] const Program& program() const;
+  /// For work between steps for which other processes wait.
+  [[nodiscard]] RunGuard& guard();
 
  private:
   struct State;
