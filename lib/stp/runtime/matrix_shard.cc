@@ -1,29 +1,47 @@
 #include "stp/runtime/matrix_shard.h"
 
-#include <algorithm>
-#include <nlohmann/json.hpp>
+#include <array>
+#include <cstring>
 
 namespace stp {
+namespace {
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MatrixShard, name, all_rows, all_columns, first_row, rows, first_column,
-                                   columns, values)
+// In bytes before a shard's name and values: the length of the name, and the numbers of the shard.
+using Head = std::array<int64_t, 7>;
 
-void add(Matrices& whole, const MatrixShard& shard) {
+}  // namespace
+
+void add(Matrices& whole, const MatrixShard& shard, std::span<const std::byte> values) {
   auto& full = whole[shard.name];
   full.resize(static_cast<size_t>(shard.all_rows * shard.all_columns));
+  const size_t row_bytes = shard.columns * sizeof(double);
   for (int64_t row = 0; row < shard.rows; ++row)
-    std::copy_n(shard.values.begin() + row * shard.columns, shard.columns,
-                full.begin() + (shard.first_row + row) * shard.all_columns + shard.first_column);
+    std::memcpy(full.data() + (shard.first_row + row) * shard.all_columns + shard.first_column,
+                values.data() + row * row_bytes, row_bytes);
 }
 
-std::string to_bytes(const std::vector<MatrixShard>& shards) {
-  std::string bytes;
-  nlohmann::json::to_msgpack(shards, bytes);
-  return bytes;
+void append(std::string& bytes, const MatrixShard& shard, std::span<const std::byte> values) {
+  const Head head{std::ssize(shard.name), shard.all_rows, shard.all_columns, shard.first_row, shard.rows,
+                  shard.first_column,     shard.columns};
+  bytes.append(reinterpret_cast<const char*>(head.data()), sizeof head);
+  bytes += shard.name;
+  bytes.append(reinterpret_cast<const char*>(values.data()), values.size());
 }
 
-std::vector<MatrixShard> shards_from_bytes(const std::string& bytes) {
-  return nlohmann::json::from_msgpack(bytes).get<std::vector<MatrixShard>>();
+void add_all(Matrices& whole, std::string_view bytes) {
+  const auto take = [&](size_t count) {
+    const std::string_view taken = bytes.substr(0, count);
+    bytes.remove_prefix(count);
+    return taken;
+  };
+  while (!bytes.empty()) {
+    Head head{};
+    std::memcpy(head.data(), take(sizeof head).data(), sizeof head);
+    const auto [name, all_rows, all_columns, first_row, rows, first_column, columns] = head;
+    const MatrixShard shard{
+        std::string(take(name)), all_rows, all_columns, first_row, rows, first_column, columns, {}};
+    add(whole, shard, std::as_bytes(std::span(take(rows * columns * sizeof(double)))));
+  }
 }
 
 }  // namespace stp

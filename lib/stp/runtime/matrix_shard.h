@@ -1,9 +1,12 @@
 // The part of a parameter matrix that one rank holds, and the assembly of full matrices.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace stp {
@@ -18,11 +21,11 @@ struct MatrixShard {
 /// Full matrices by name, row by row.
 using Matrices = std::map<std::string, std::vector<double>>;
 
-/// Copies a shard to its place in the full matrix.
-void add(Matrices& whole, const MatrixShard& shard);
+/// Copies `values`, the bytes of a shard's, to their place in the full matrix.
+void add(Matrices& whole, const MatrixShard& shard, std::span<const std::byte> values);
 
-/// Converts shards to bytes for another process, and back, without loss.
-std::string to_bytes(const std::vector<MatrixShard>& shards);
-std::vector<MatrixShard> shards_from_bytes(const std::string& bytes);
+/// Appends a shard with these values to `bytes` for another process, which adds all that `bytes` hold.
+void append(std::string& bytes, const MatrixShard& shard, std::span<const std::byte> values);
+void add_all(Matrices& whole, std::string_view bytes);
 
 }  // namespace stp

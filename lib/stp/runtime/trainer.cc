@@ -60,33 +60,27 @@ struct Trainer::State {
 
   Matrices gather(Tensor BucketState::*which) {
     Matrices whole;
-    std::vector<MatrixShard> shards;
-    executor->visit_whole(
-        which, [&](const RankState& rank, ChunkState& chunk, int bucket, const Tensor& elements) {
-          const std::vector<double> values = download_doubles(rank.device, *rank.compute, elements);
-          for (const ParameterState* state : chunk.all())
-            if (state->bucket == bucket)
-              for_each_block(*state, [&](MatrixShard shard, int64_t offset) {
-                const auto begin = values.begin() + state->begin + offset;
-                shard.values.assign(begin, begin + shard.rows * shard.columns);
-                shards.push_back(std::move(shard));
-              });
-        });
+    std::string bytes;  // for process 0
     Processes& processes = backend.processes();
-    if (processes.count() == 1) {
-      for (const MatrixShard& shard : shards) add(whole, shard);
-      return whole;
-    }
-    // The other processes may wait for this one's work, but this one not for ever for their texts.
-    std::string own;
-    {
+    // The other processes may wait for this one's work, but this one not for ever for their bytes.
+    executor->visit_whole(which, [&](const RankState& rank, ChunkState& chunk, int bucket,
+                                     const Tensor& elements) {
+      const std::vector<double> values = download_doubles(rank.device, *rank.compute, elements);
       const RunGuard::Work work(backend.guard());
-      own = to_bytes(std::exchange(shards, {}));
-    }
-    const std::vector<std::string> texts = processes.gather(std::move(own));
+      for (const ParameterState* state : chunk.all())
+        if (state->bucket == bucket)
+          for_each_block(*state, [&](const MatrixShard& shard, int64_t offset) {
+            const auto own =
+                std::as_bytes(std::span(values).subspan(state->begin + offset, shard.rows * shard.columns));
+            if (processes.is_root())
+              add(whole, shard, own);
+            else
+              append(bytes, shard, own);
+          });
+    });
+    const std::vector<std::string> texts = processes.gather(std::move(bytes));
     const RunGuard::Work work(backend.guard());
-    for (const std::string& bytes : texts)
-      for (const MatrixShard& shard : shards_from_bytes(bytes)) add(whole, shard);
+    for (const std::string& text : texts) add_all(whole, text);
     return whole;
   }
 };
