@@ -122,6 +122,27 @@ TEST(Processes, OneThatIsSendingCanEndAllTheSame) {
   EXPECT_EXIT(end_while_sending(), testing::ExitedWithCode(3), "it ends");
 }
 
+// A name may mean a loopback address on process 0's own machine, and come to be known only later.
+TEST(Processes, ANameIsAwaitedAndMeansAllAddressesOfItsMachine) {
+  const auto join_by_a_name = [](int index, uint16_t port) {
+    std::thread([=] {
+      sockaddr_in here{.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+      const FileDescriptor other(socket(AF_INET, SOCK_STREAM, 0));
+      while (connect(other.get(), reinterpret_cast<sockaddr*>(&here), sizeof here) != 0) usleep(1000);
+      std::_Exit(7);
+    }).detach();
+    try {
+      join_by_tcp({"stp.invalid", port, index, 2, 0}, 0.1);
+    } catch (const InputError& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+      std::_Exit(2);
+    }
+  };
+  EXPECT_EXIT(join_by_a_name(0, 29521), testing::ExitedWithCode(7), "");
+  EXPECT_EXIT(join_by_a_name(1, 29522), testing::ExitedWithCode(2),
+              "MASTER_ADDR: \"stp.invalid\" is not found");
+}
+
 // As by torchrun, or by the mpirun of another MPI.
 TEST(Processes, StartedWithoutMpiAreRefused) {
   EXPECT_EXIT(join("WORLD_SIZE", "2"), testing::ExitedWithCode(2), "launcher: started 2 processes, ");

@@ -76,26 +76,32 @@ class Socket : public FileDescriptor {
     const timeval value{whole / 1'000'000, whole % 1'000'000};
     setsockopt(get(), SOL_SOCKET, option, &value, sizeof value);
   }
-  void set(int level, int option) const {
-    const int yes = 1;
-    setsockopt(get(), level, option, &yes, sizeof yes);
+  void set(int level, int option, int value = 1) const {
+    setsockopt(get(), level, option, &value, sizeof value);
   }
   bool read(void* to, size_t bytes) const {
     return bytes == 0 || recv(get(), to, bytes, MSG_WAITALL) == static_cast<ssize_t>(bytes);
   }
 };
 
-// Calls use(socket, address) for addresses of the host, until it returns true. Throws InputError.
-template <typename Use>
-bool at_any_address(const Rendezvous& all, Use use) {
+using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
+
+// The addresses of a host, or with AI_PASSIVE those at which this machine listens. Sets `unknown` to why
+// there is none, or to "".
+Addresses find_addresses(const char* host, int port, int flags, int family, std::string& unknown) {
   addrinfo hints{}, *list = nullptr;
+  hints.ai_flags = flags;
+  hints.ai_family = family;
   hints.ai_socktype = SOCK_STREAM;
-  const int error = getaddrinfo(all.host.c_str(), std::to_string(all.port).c_str(), &hints, &list);
-  if (error != 0)
-    throw InputError("", "MASTER_ADDR", "\"" + all.host + "\" is not found: " + gai_strerror(error),
-                     "set it to the name or address of process 0's machine");
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> found(list, freeaddrinfo);
-  for (const addrinfo* each = list; each != nullptr; each = each->ai_next)
+  const int error = getaddrinfo(host, std::to_string(port).c_str(), &hints, &list);
+  unknown = error == 0 ? "" : gai_strerror(error);
+  return {error == 0 ? list : nullptr, freeaddrinfo};
+}
+
+// Calls use(socket, address) for each address, until it returns true.
+template <typename Use>
+bool at_any(const Addresses& addresses, Use use) {
+  for (const addrinfo* each = addresses.get(); each != nullptr; each = each->ai_next)
     if (Socket made(socket(each->ai_family, each->ai_socktype | SOCK_CLOEXEC, 0)); use(made, *each))
       return true;
   return false;
@@ -255,6 +261,10 @@ class TcpProcesses final : public Processes {
  private:
   class TcpPending;
 
+  [[nodiscard]] std::string where() const { return all_.host + ":" + std::to_string(all_.port); }
+  /// Of process 0: the port.
+  void open();
+  void connect_since(Clock::time_point start, const std::string& waited);
   void send(int to, const std::string& text) override {
     put(frame({FrameKind::message, to, kTexts, text.size()}, text.data()));
   }
@@ -289,21 +299,43 @@ TcpProcesses::TcpProcesses(Rendezvous all, double deadline_s)
     : Processes({all.index, all.count, all.index_on_node}),
       all_(std::move(all)),
       patience_(kPatience * deadline_s) {
-  const std::string where = all_.host + ":" + std::to_string(all_.port);
-  std::string problem;
-  if (is_root()) {
-    const auto opens = [&](Socket& made, const addrinfo& address) {
-      made.set(SOL_SOCKET, SO_REUSEADDR);
-      const bool is_open =
-          bind(made.get(), address.ai_addr, address.ai_addrlen) == 0 && ::listen(made.get(), SOMAXCONN) == 0;
-      problem = reason();
-      if (is_open) relay_.emplace(std::move(made), where, count(), patience_);
-      return is_open;
-    };
-    if (!at_any_address(all_, opens))
-      throw InputError("", "MASTER_PORT", where + " cannot be opened: " + problem,
-                       "choose a free port, and start process 0 on MASTER_ADDR");
-  }
+  if (is_root()) open();
+  const auto start = Clock::now();
+  const std::string waited = where() + " for " + shown("%g", patience_.count()) + " s";
+  connect_since(start, waited);
+  put(frame({FrameKind::hello, index(), static_cast<uint64_t>(count())}));
+  listener_ = std::thread([this] { listen(); });
+  // Process 0 says who is missing, unless it stands still itself.
+  for (; !welcome_; std::this_thread::sleep_for(1ms))
+    if (Clock::now() - start > 2 * patience_) end("process 0 did not answer at " + waited);
+}
+
+void TcpProcesses::open() {
+  std::string problem, unknown;
+  const auto opens = [&](Socket& made, const addrinfo& address) {
+    made.set(SOL_SOCKET, SO_REUSEADDR);
+    made.set(IPPROTO_IPV6, IPV6_V6ONLY, 0);
+    const bool is_open =
+        bind(made.get(), address.ai_addr, address.ai_addrlen) == 0 && ::listen(made.get(), SOMAXCONN) == 0;
+    problem = reason();
+    if (is_open) relay_.emplace(std::move(made), where(), count(), patience_);
+    return is_open;
+  };
+  const auto opens_at = [&](const char* host, int flags, int family) {
+    return at_any(find_addresses(host, all_.port, flags, family, unknown), opens);
+  };
+  // Process 0's machine may know its own name as a loopback address, where no other machine finds it. So with
+  // a name, process 0 listens at all addresses: by IPv6, which takes IPv4, too, where the machine has it.
+  const int literal = all_.host == "localhost" ? 0 : AI_NUMERICHOST;
+  if (opens_at(all_.host.c_str(), literal, AF_UNSPEC)) return;
+  if (!unknown.empty() && (opens_at(nullptr, AI_PASSIVE, AF_INET6) || opens_at(nullptr, AI_PASSIVE, AF_INET)))
+    return;
+  throw InputError("", "MASTER_PORT", where() + " cannot be opened: " + problem,
+                   "choose a free port, and start process 0 on MASTER_ADDR");
+}
+
+void TcpProcesses::connect_since(Clock::time_point start, const std::string& waited) {
+  std::string problem, unknown;
   const auto connects = [&](Socket& made, const addrinfo& address) {
     made.set(IPPROTO_TCP, TCP_NODELAY);
     made.set_patience(SO_SNDTIMEO, patience_);  // of connect(), too
@@ -312,15 +344,16 @@ TcpProcesses::TcpProcesses(Rendezvous all, double deadline_s)
     if (is_there) socket_ = std::move(made);
     return is_there;
   };
-  const std::string waited = where + " for " + shown("%g", patience_.count()) + " s";
-  const auto start = Clock::now();
-  for (; !at_any_address(all_, connects); std::this_thread::sleep_for(kTick))
-    if (Clock::now() - start > patience_) end("process 0 did not open " + waited + ": " + problem);
-  put(frame({FrameKind::hello, index(), static_cast<uint64_t>(count())}));
-  listener_ = std::thread([this] { listen(); });
-  // Process 0 says who is missing, unless it stands still itself.
-  for (; !welcome_; std::this_thread::sleep_for(1ms))
-    if (Clock::now() - start > 2 * patience_) end("process 0 did not answer at " + waited);
+  while (!socket_) {  // a name may come to be known, as of a machine that is about to start
+    const Addresses found = find_addresses(all_.host.c_str(), all_.port, 0, AF_UNSPEC, unknown);
+    for (const auto ask_again = Clock::now() + 1s; !at_any(found, connects) && Clock::now() < ask_again;) {
+      std::this_thread::sleep_for(kTick);
+      if (Clock::now() - start <= patience_) continue;
+      if (unknown.empty()) end("process 0 did not open " + waited + ": " + problem);
+      throw InputError("", "MASTER_ADDR", "\"" + all_.host + "\" is not found: " + unknown,
+                       "set it to the name or address of process 0's machine");
+    }
+  }
 }
 
 TcpProcesses::~TcpProcesses() {
