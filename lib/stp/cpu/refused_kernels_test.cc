@@ -171,7 +171,9 @@ TEST_F(RefusedKernels, CrossEntropy) {
   expect_refused(kernel::CrossEntropy{column_, {}, {}, 0, 1, x_, one_}, "sums");
   expect_refused(kernel::RescaleRows{row_, column_, pair_, 1, x_, 1}, "own");
   expect_refused(kernel::RescaleRows{column_, column_, column_, 1, x_, 1}, "sums");
-  expect_refused(kernel::RescaleRows{column_, column_, {}, 1, x_, 9}, "beyond");
+  for (const int64_t columns : {0, 9})
+    expect_refused(kernel::RescaleRows{column_, column_, {}, 1, x_, columns},
+                   "no columns, or columns beyond");
 }
 
 TEST_F(RefusedKernels, AdamW) {

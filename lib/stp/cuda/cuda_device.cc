@@ -125,6 +125,7 @@ std::byte* CudaDevice::staging(size_t bytes) {
     return std::any_of(staged_.begin(), staged_.end(),
                        [&](const Staged& piece) { return piece.begin < pinned_end_ && begin < piece.end; });
   };
+  while (!staged_.empty() && staged_.front().copied->passed()) staged_.pop_front();
   for (; in_the_way(); staged_.pop_front())
     run_.wait_until([this] { return staged_.front().copied->passed(); },
                     [this] { return "rank " + std::to_string(rank_) + ", host, waits for copies"; });

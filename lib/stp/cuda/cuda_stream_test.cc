@@ -90,6 +90,17 @@ TEST_F(CudaOnHost, ScratchIsCountedApartFromTensors) {
   }
 }
 
+TEST_F(CudaOnHost, UploadsThatTheGpuHasDoneHoldNoEvents) {
+  const Tensor tensor = bytes(96);
+  const std::vector<std::byte> values(96);
+  const size_t before = fake_cuda::calls("cudaEventCreateWithFlags");
+  for (int i = 0; i < 200; ++i) {
+    device().upload(stream(), tensor, values);
+    device().synchronize();
+  }
+  EXPECT_LT(fake_cuda::calls("cudaEventCreateWithFlags") - before, 100U);
+}
+
 // As weights are: they are never released.
 TEST_F(CudaOnHost, WhatIsNeverReleasedEndsWithItsBackend) {
   const size_t before = fake_cuda::allocated_bytes();

@@ -44,7 +44,7 @@ struct RescaleRows {
     const DType statistics = statistics_type(x.type);
     expect(name, x, {{"own", own, x.rows, 1, statistics}, {"maximum", maximum, x.rows, 1, statistics}});
     if (sums) expect(name, x, {{"sums", sums, x.rows, 2, statistics}});
-    if (columns < 0 || columns > x.columns) refuse(name, "columns beyond the end");
+    if (columns < 1 || columns > x.columns) refuse(name, "no columns, or columns beyond the end");
   }
 };
 /// loss (1 × 1, of S) += factor · Σ_rows (log Σ exp + maximum − target's logit); logits become their

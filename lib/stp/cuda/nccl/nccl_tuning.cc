@@ -20,6 +20,10 @@ std::string NcclTuning::text() const {
 
 namespace {
 
+// First words of the groups' names.
+constexpr const char* kGroups[] = {"tp",        "cp",        "dp",  "model", "vocabulary",
+                                   "embedding", "pipelines", "p2p", "world", "all"};
+
 int whole_number(const std::string& text, int least, int most, const std::string& key,
                  const std::function<InputError(const std::string&, const std::string&)>& refuse) {
   int value = 0;
@@ -65,8 +69,8 @@ NcclOptions read_nccl_options(const std::string& flag, const std::vector<std::st
     };
     const size_t colon = text.find(':');
     const std::string group = text.substr(0, colon);
-    if (group != "all" && group != "tp" && group != "dp" && group != "model" && group != "p2p")
-      throw refuse("there is no group \"" + group + "\"", "use tp, dp, model, p2p or all");
+    if (std::ranges::find(kGroups, group) == std::end(kGroups))
+      throw refuse("there is no group \"" + group + "\"", "use one of " + joined(kGroups));
     NcclTuning& tuning =
         group == "all" ? options.standard : options.groups.try_emplace(group, options.standard).first->second;
     std::istringstream words(colon == std::string::npos ? "" : text.substr(colon + 1));

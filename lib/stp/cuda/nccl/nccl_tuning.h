@@ -34,9 +34,10 @@ struct NcclOptions {
   [[nodiscard]] const NcclTuning& of(const std::string& group) const;
 };
 
-/// Reads texts "GROUP:KEY=VALUE[,KEY=VALUE…]". Groups: tp, dp, model, p2p, or all for groups that no other
-/// text names. Keys: min_ctas, max_ctas, cluster, policy (standard, efficiency, zero) and window_mib. A later
-/// text replaces earlier ones. Throws InputError that names `flag` and the word.
+/// Reads texts "GROUP:KEY=VALUE[,KEY=VALUE…]". Groups: tp, cp, dp, model, vocabulary, embedding,
+/// pipelines, p2p, world, or all for groups that no other text names. Keys: min_ctas, max_ctas, cluster,
+/// policy (standard, efficiency, zero) and window_mib. A later text replaces earlier ones. Throws InputError
+/// that names `flag` and the word.
 NcclOptions read_nccl_options(const std::string& flag, const std::vector<std::string>& texts);
 
 }  // namespace stp::cuda

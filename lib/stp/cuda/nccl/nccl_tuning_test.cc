@@ -28,6 +28,8 @@ TEST(NcclTuning, IsSetByGroup) {
     EXPECT_EQ(options.of(name).max_ctas, 8);
   }
   EXPECT_EQ(read({}).of("tp").max_ctas, 0);
+  for (const std::string group : {"cp", "vocabulary", "embedding", "pipelines", "world"})
+    EXPECT_EQ(read({group + ":max_ctas=2"}).of(group).max_ctas, 2);
 }
 
 TEST(NcclTuning, RefusesWhatMakesNoSense) {
