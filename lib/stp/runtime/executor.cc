@@ -238,8 +238,7 @@ Part Executor::gather_part(RankState& rank, const Op& op) {
   return {&stream, in, out};
 }
 
-void Executor::issue_transfer(OpId id) {
-  const Op& op = plan_.program.ops[id];
+void Executor::on_links(OpId id, const std::function<void(Link&, Stream&)>& carry) {
   const size_t number = plan_.number_on_link[id], ahead = plan_.order.receives_ahead;
   for (Link& link : links_[plan_.program.on_stream[id]]) {
     Stream& stream = link.sender != nullptr ? *link.send_stream : *link.receive_stream;
@@ -250,6 +249,15 @@ void Executor::issue_transfer(OpId id) {
       if (number >= ahead) stream.wait(link.taken.at(number - ahead));
       if (training_.record_times) link.receiver->arrivals[id].started = stream.record();
     }
+    carry(link, stream);
+    if (link.sender != nullptr) end(*link.sender, stream, id);
+    if (link.receiver != nullptr) link.receiver->arrivals[id].done = stream.record();
+  }
+}
+
+void Executor::issue_transfer(OpId id) {
+  const Op& op = plan_.program.ops[id];
+  on_links(id, [&](Link& link, Stream& stream) {
     for (const ValueId value : {op.input, op.output}) {
       if (value == kNoValue) continue;
       std::vector<Part> parts;
@@ -264,9 +272,7 @@ void Executor::issue_transfer(OpId id) {
       link.group->transfer(parts);
       if (link.sender != nullptr) link.sender->device.release(stream, parts.front().in);
     }
-    if (link.sender != nullptr) end(*link.sender, stream, id);
-    if (link.receiver != nullptr) link.receiver->arrivals[id].done = stream.record();
-  }
+  });
 }
 
 void Executor::issue_exchange(OpId id) {

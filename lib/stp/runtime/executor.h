@@ -111,6 +111,8 @@ class Executor {
   bool add_piece(RankState& rank, const Op& op, SavedUnit& saved, Tensor& piece);
   Part gather_part(RankState& rank, const Op& op);
   void gather_again(TensorGroup& group, const Op& op);
+  /// Calls carry(link, stream) between the op's begin and end on each link of its stream.
+  void on_links(OpId id, const std::function<void(Link&, Stream&)>& carry);
   void issue_transfer(OpId id);
   void issue_exchange(OpId id);
   void issue_of_replicas(OpId id);

@@ -41,11 +41,9 @@ void Executor::issue_gradient_norm(OpId id) {
 
 void Executor::issue_norm_transfer(OpId id) {
   const bool prefix = plan_.program.ops[id].kind == OpKind::norm_prefix;
-  for (Link& link : links_[plan_.program.on_stream[id]]) {
-    Stream& stream = link.sender != nullptr ? *link.send_stream : *link.receive_stream;
+  on_links(id, [&](Link& link, Stream& stream) {
     std::vector<Part> parts;
     if (RankState* sender = link.sender) {
-      begin(*sender, stream, id);
       if (prefix) add_prefix(*sender, stream);
       if (!prefix && !sender->total) {  // there is no step before
         sender->total = make_number(*sender, stream, MemoryKind::working);
@@ -54,20 +52,13 @@ void Executor::issue_norm_transfer(OpId id) {
       parts.push_back({&stream, prefix ? sender->norm : sender->total, {}});
     }
     if (RankState* receiver = link.receiver) {
-      issuing_ = receiver;
-      stream.begin(id);
-      if (training_.record_times) receiver->arrivals[id].started = stream.record();
       Tensor& received = prefix ? receiver->prefix : receiver->total;
       received = make_number(*receiver, stream, MemoryKind::communication);
       parts.push_back({&stream, {}, received});
     }
     link.group->transfer(parts);
-    if (link.sender != nullptr) {
-      if (prefix) link.sender->device.release(stream, link.sender->norm);
-      end(*link.sender, stream, id);
-    }
-    if (link.receiver != nullptr) link.receiver->arrivals[id].done = stream.record();
-  }
+    if (prefix && link.sender != nullptr) link.sender->device.release(stream, link.sender->norm);
+  });
 }
 
 void Executor::issue_optimizer(OpId id) {
