@@ -1,4 +1,4 @@
-#include "stp/processes/mpi_processes.h"
+// Processes over MPI.
 
 #include <mpi.h>
 

@@ -8,10 +8,20 @@
 #include <utility>
 
 #include "stp/base/error.h"
-#include "stp/processes/mpi_processes.h"
 #include "stp/processes/tcp_processes.h"
 
 namespace stp {
+
+/// Initialises MPI. Throws InputError if MPI has not `count` processes, or this build has no MPI.
+std::unique_ptr<Processes> join_by_mpi(int count, double deadline_s);
+#ifndef STP_HAVE_MPI
+std::unique_ptr<Processes> join_by_mpi(int count, double) {
+  throw InputError(
+      "", "launcher",
+      "started " + std::to_string(count) + " processes, and this build has no MPI to join them",
+      "build where MPI is found (-D STP_MPI=ON), start them with torchrun, or start one process");
+}
+#endif
 
 std::vector<std::string> Processes::gather(std::string text) {
   if (!is_root()) {
