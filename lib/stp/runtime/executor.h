@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "stp/device/backend.h"
@@ -90,6 +91,9 @@ class Executor {
   void make_groups();
   void make_vocabulary_groups();
   void make_links();
+  /// All groups are made by it. Keeps emulated ones of several members for take_emulated_use().
+  std::unique_ptr<Group> new_group(const std::string& name, const std::vector<int>& members,
+                                   GroupUse use = GroupUse::collectives);
   RankGroup make_group(const std::string& name, const std::vector<int>& members,
                        GroupUse use = GroupUse::collectives);
   /// Adds it if this process drives any of its members.
@@ -196,6 +200,7 @@ class Executor {
   const RankState* issuing_ = nullptr;
   std::optional<OpId> issuing_op_;
   EventRef common_start_;
+  std::vector<std::pair<std::string, EmulatedGroup*>> emulated_groups_;  // with their kinds in records
 };
 
 }  // namespace stp

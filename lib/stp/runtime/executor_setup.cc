@@ -141,12 +141,22 @@ void Executor::prepare_gemms(RankState& rank, const Shape& shape) const {
                        "use another tp, seq or microbatch_size, or --backend cpu");
 }
 
+std::unique_ptr<Group> Executor::new_group(const std::string& name, const std::vector<int>& members,
+                                           GroupUse use) {
+  std::unique_ptr<Group> group = backend_.group(name, members, use);
+  const std::string word = name.substr(0, name.find(' '));
+  if (auto* const emulated = dynamic_cast<EmulatedGroup*>(group.get());
+      emulated != nullptr && emulated->size() > 1)
+    emulated_groups_.emplace_back(word == "p2p" ? "pp" : word, emulated);
+  return group;
+}
+
 Executor::RankGroup Executor::make_group(const std::string& name, const std::vector<int>& members,
                                          GroupUse use) {
   RankGroup group;
   for (const int member : members)
     if (RankState* rank = local(member)) group.ranks.push_back(rank);
-  if (!group.ranks.empty()) group.group = backend_.group(name, members, use);
+  if (!group.ranks.empty()) group.group = new_group(name, members, use);
   return group;
 }
 
@@ -171,8 +181,8 @@ void Executor::make_groups() {
     if (place.tp == 0) {
       if (RankGroup group = make_group("tp", members); group.group) {
         TensorGroup made{
-            std::move(group.ranks), std::move(group.group), backend_.group("tp inside ops", members), {}};
-        if (plan_.program.strategy.sequence_parallel) made.again = backend_.group("tp again", members);
+            std::move(group.ranks), std::move(group.group), new_group("tp inside ops", members), {}};
+        if (plan_.program.strategy.sequence_parallel) made.again = new_group("tp again", members);
         tensor_groups_[place.pp].push_back(std::move(made));
       }
     }
@@ -241,7 +251,7 @@ void Executor::make_links() {
       link.sender = local(ends[0]);
       link.receiver = local(ends[1]);
       if (link.sender == nullptr && link.receiver == nullptr) continue;
-      link.group = backend_.group("p2p", ends, GroupUse::transfers);
+      link.group = new_group("p2p", ends, GroupUse::transfers);
       if (link.sender != nullptr)
         link.send_stream = link.sender->device.make_stream("send to rank " + std::to_string(info.peer),
                                                            StreamPriority::communication);
@@ -317,27 +327,7 @@ void Executor::visit_whole(
 
 std::map<std::string, EmulatedUse> Executor::take_emulated_use() {
   std::map<std::string, EmulatedUse> uses;
-  const auto take = [&](const std::string& kind, Group* group) {
-    auto* const emulated = dynamic_cast<EmulatedGroup*>(group);
-    if (emulated != nullptr && emulated->size() > 1) uses[kind] += emulated->take_use();
-  };
-  for (const auto& groups : tensor_groups_)
-    for (const TensorGroup& group : groups)
-      for (Group* each : {group.ops.get(), group.inside.get(), group.again.get()}) take("tp", each);
-  const auto take_all = [&](const std::string& kind, const std::vector<std::vector<RankGroup>>& stages) {
-    for (const auto& groups : stages)
-      for (const RankGroup& group : groups) take(kind, group.group.get());
-  };
-  take_all("tp", tensor_rings_);
-  take_all("cp", context_groups_);
-  take_all("dp", data_groups_);
-  take_all("vocabulary", vocabulary_groups_);
-  for (const RankGroup& group : shared_groups_) take("vocabulary", group.group.get());
-  for (const RankGroup& group : tied_groups_) take("embedding", group.group.get());
-  for (const RankGroup& group : pipeline_groups_) take("pipelines", group.group.get());
-  for (const RankGroup& group : model_groups_) take("model", group.group.get());
-  for (const auto& links : links_)
-    for (const Link& link : links) take("pp", link.group.get());
+  for (const auto& [kind, group] : emulated_groups_) uses[kind] += group->take_use();
   return uses;
 }
 
