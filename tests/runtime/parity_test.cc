@@ -379,7 +379,7 @@ void expect_weights_follow(const std::string& schedule, int dp, const Variant& v
   SCOPED_TRACE(schedule + " dp " + std::to_string(dp) + " " + to_string(variant));
   const std::vector<int> layers = layers_of_stages(4, 1, variant);
   Training training = small_training(std::accumulate(layers.begin(), layers.end(), 0), DType::f64,
-                                     {.tp = 2, .dp = dp, .pp = 2});
+                                     {.tp = 2, .cp = variant.context_parallel, .dp = dp, .pp = 2});
   divide_samples(training, variant);
   training.optimizer = {.learning_rate = 0.01, .weight_decay = 0.1};
   training.clip_norm = 0.2;
@@ -465,6 +465,12 @@ TEST(Training, WeightsFollowTheReference) {
   for (const Variant& model : of_other_models())
     if (sampled())
       expect_weights_follow("stp", 2, {.zero = true, .model = model.model, .positions = model.positions});
+}
+
+TEST(Training, WeightsOfSharedSequencesFollowTheReference) {
+  for (const bool zero : {false, true})
+    expect_weights_follow("stp", 1, {.zero = zero, .context_parallel = 2});
+  expect_weights_follow("zb-v", 1, {.sequence_parallel = true, .context_parallel = 2, .overlapped = 2});
 }
 
 TEST(Training, WeightsOfAVisionEncoderFollowTheReference) {
