@@ -19,21 +19,39 @@ std::vector<Size> sizes() {
   return all;
 }
 
-TEST_P(KernelCases, RmsNormForward) {
-  for (const auto& [rows, columns] : sizes())
-    for (const double epsilon : {1e-6, 0.5})
-      expect_exact({in(rows, columns), in(1, columns), out(rows, columns), out(rows, 1, Kind::statistics)},
-                   [&](const On& on) {
-                     on.issue(kernel::NormForward{false, on.t[0], on.t[1], {}, epsilon, on.t[2], on.t[3]});
-                   });
+TEST_P(KernelCases, Norms) {
+  for (const bool centred : {false, true})
+    for (const auto& [rows, columns] : sizes())
+      for (const bool with_bias : {false, true}) {
+        if (with_bias && !centred) continue;
+        const int64_t numbers = centred ? 2 : 1;
+        std::vector<std::vector<double>> forward;
+        for (const double epsilon : {1e-6, 0.5})
+          forward = expect_exact(
+              {in(rows, columns), in(1, columns), in(1, columns), out(rows, columns),
+               out(rows, numbers, Kind::statistics)},
+              [&](const On& on) {
+                on.issue(kernel::NormForward{centred, on.t[0], on.t[1], with_bias ? on.t[2] : Tensor{},
+                                             epsilon, on.t[3], on.t[4]});
+              });
+        const Operand statistics = kept(rows, numbers, forward[4], Kind::statistics);
+        const Operand x{rows, columns, Kind::x, Role::in, forward[0]};
+        for (const bool residual : {false, true})
+          expect_exact({in_out(rows, columns), x, in(1, columns), statistics, in(rows, columns),
+                        in_out(1, columns, Kind::statistics), in_out(1, columns, Kind::statistics)},
+                       [&](const On& on) {  // in place
+                         on.issue(kernel::NormBackward{centred, on.t[0], on.t[1], on.t[2], on.t[3], 0.5,
+                                                       residual ? on.t[4] : Tensor{}, on.t[0], on.t[5],
+                                                       with_bias ? on.t[6] : Tensor{}});
+                       });
+      }
 }
 
-TEST_P(KernelCases, RmsNormBackward) {
+// Rows of all that shared memory has unasked, beside what the kernel declares; of all without that; of more;
+// and the same of all that it has when asked for: the last two do not fit.
+TEST_P(KernelCases, RmsNormBackwardOfLongRows) {
   std::vector<Size> all = sizes();
-  // Rows of all that shared memory has unasked, beside what the kernel declares; of all without that; of
-  // more.
   all.insert(all.end(), {{2, 12256}, {2, 12288}, {2, 12320}});
-  // The same of all that it has when asked for: the last two do not fit.
   if (kStride > 1)
     all.insert(all.end(), {{1, 58112}, {1, 58121}});
   else
@@ -56,37 +74,7 @@ TEST_P(KernelCases, RmsNormBackward) {
                                                    on.t[6],
                                                    {}});
                    });
-    if (columns > 5000) continue;
-    expect_exact({in_out(rows, columns), in(rows, columns), in(1, columns), rstd,
-                  in_out(1, columns, Kind::statistics)},
-                 [&](const On& on) {  // in place
-                   on.issue(kernel::NormBackward{
-                       false, on.t[0], on.t[1], on.t[2], on.t[3], 1, {}, on.t[0], on.t[4], {}});
-                 });
   }
-}
-
-TEST_P(KernelCases, LayerNorm) {
-  for (const auto& [rows, columns] : sizes())
-    for (const bool with_bias : {false, true}) {
-      const auto forward =
-          expect_exact({in(rows, columns), in(1, columns), in(1, columns), out(rows, columns),
-                        out(rows, 2, Kind::statistics)},
-                       [&](const On& on) {
-                         on.issue(kernel::NormForward{true, on.t[0], on.t[1], with_bias ? on.t[2] : Tensor{},
-                                                      0.5, on.t[3], on.t[4]});
-                       });
-      const Operand statistics = kept(rows, 2, forward[4], Kind::statistics);
-      const Operand x{rows, columns, Kind::x, Role::in, forward[0]};
-      for (const bool residual : {false, true})
-        expect_exact({in_out(rows, columns), x, in(1, columns), statistics, in(rows, columns),
-                      in_out(1, columns, Kind::statistics), in_out(1, columns, Kind::statistics)},
-                     [&](const On& on) {  // in place
-                       on.issue(kernel::NormBackward{true, on.t[0], on.t[1], on.t[2], on.t[3], 0.5,
-                                                     residual ? on.t[4] : Tensor{}, on.t[0], on.t[5],
-                                                     with_bias ? on.t[6] : Tensor{}});
-                     });
-    }
 }
 
 TEST_P(KernelCases, AddBias) {

@@ -95,95 +95,59 @@ TEST_P(CpuKernels, Gemm) {
   EXPECT_GT(use.seconds, 0);
 }
 
-TEST_P(CpuKernels, RmsNorm) {
-  for (const int64_t columns : {1, 7, 130}) {
-    const int64_t rows = 5;
-    const Values x = random(rows * columns), gain = random(columns), dy = random(rows * columns),
-                 residual = random(rows * columns), before = random(columns);
-    Values y(x.size()), rstd(rows), dx(x.size()), with_residual(x.size()), gain_gradient = before;
-    for (int64_t i = 0; i < rows; ++i) {
-      double squares = 0, along = 0;
-      for (int64_t j = 0; j < columns; ++j) {
-        squares += x[i * columns + j] * x[i * columns + j];
-        along += dy[i * columns + j] * gain[j] * x[i * columns + j];
+// Of RMSNorm and, centred, LayerNorm; the Jacobian in full: with u = (x − centred · mean) / deviation,
+// ∂u_i/∂x_j = (δ_ij − (centred + u_i·u_j) / n) / deviation.
+TEST_P(CpuKernels, Norms) {
+  for (const bool centred : {false, true})
+    for (const int64_t columns : {1, 7, 130}) {
+      const int64_t rows = 5;
+      const double n = static_cast<double>(columns);
+      const Values x = random(rows * columns), gain = random(columns),
+                   bias = centred ? random(columns) : Values(columns), dy = random(rows * columns),
+                   residual = random(rows * columns), before = random(columns), bias_before = random(columns);
+      Values y(x.size()), without_bias(x.size()), statistics, dx(x.size()), with_residual(x.size()),
+          gain_gradient = before, bias_gradient = bias_before;
+      for (int64_t row = 0; row < rows; ++row) {
+        const double* in = &x[row * columns];
+        double mean = 0, squares = 0;
+        for (int64_t i = 0; centred && i < columns; ++i) mean += in[i] / n;
+        for (int64_t i = 0; i < columns; ++i) squares += (in[i] - mean) * (in[i] - mean) / n;
+        const double deviation = std::sqrt(squares + 1e-3);
+        if (centred) statistics.push_back(mean);
+        statistics.push_back(1 / deviation);
+        const auto u = [&](int64_t i) { return (in[i] - mean) / deviation; };
+        for (int64_t j = 0; j < columns; ++j) {
+          const int64_t at = row * columns + j;
+          without_bias[at] = u(j) * gain[j];
+          y[at] = without_bias[at] + bias[j];
+          gain_gradient[j] += dy[at] * u(j);
+          bias_gradient[j] += dy[at];
+          for (int64_t i = 0; i < columns; ++i)
+            dx[at] += dy[row * columns + i] * gain[i] *
+                      ((i == j ? 1 : 0) - ((centred ? 1 : 0) + u(i) * u(j)) / n) / deviation;
+          with_residual[at] = dx[at] + 0.25 * residual[at];
+        }
       }
-      const double r = rstd[i] = 1 / std::sqrt(squares / static_cast<double>(columns) + 1e-3);
-      for (int64_t j = 0; j < columns; ++j) {
-        const int64_t at = i * columns + j;
-        y[at] = x[at] * r * gain[j];
-        dx[at] = r * gain[j] * dy[at] - r * r * r * x[at] * along / static_cast<double>(columns);
-        with_residual[at] = dx[at] + 0.25 * residual[at];
-        gain_gradient[j] += dy[at] * x[at] * r;
-      }
+      const Tensor tx = put(rows, columns, x), tg = put(1, columns, gain), ty = fresh(rows, columns),
+                   ts = fresh(rows, centred ? 2 : 1, sums_), tdx = fresh(rows, columns),
+                   in_place = put(rows, columns, dy), gains = put_sums(1, columns, before),
+                   again = put_sums(1, columns, before),
+                   biases = centred ? put_sums(1, columns, bias_before) : Tensor{};
+      issue(kernel::NormForward{centred, tx, tg, centred ? put(1, columns, bias) : Tensor{}, 1e-3, ty, ts});
+      expect_near(ty, y, 10);
+      expect_near(ts, statistics, 10);
+      issue(kernel::NormBackward{centred, put(rows, columns, dy), tx, tg, ts, 0.25,
+                                 put(rows, columns, residual), tdx, gains, biases});
+      expect_near(tdx, with_residual, 100);
+      expect_near(gains, gain_gradient, 10);
+      if (centred) expect_near(biases, bias_gradient, 10);
+      // Without a bias.
+      issue(kernel::NormForward{centred, tx, tg, Tensor{}, 1e-3, ty, ts});
+      expect_near(ty, without_bias, 10);
+      issue(kernel::NormBackward{centred, in_place, tx, tg, ts, 0.25, Tensor{}, in_place, again, Tensor{}});
+      expect_near(in_place, dx, 100);
+      expect_near(again, gain_gradient, 10);
     }
-    const Tensor tx = put(rows, columns, x), tg = put(1, columns, gain), ty = fresh(rows, columns),
-                 tr = fresh(rows, 1, sums_), tdx = fresh(rows, columns), in_place = put(rows, columns, dy),
-                 sums = put_sums(1, columns, before), other_sums = put_sums(1, columns, before);
-    issue(kernel::NormForward{false, tx, tg, Tensor{}, 1e-3, ty, tr});
-    expect_near(ty, y, 10);
-    expect_near(tr, rstd, 10);
-    issue(kernel::NormBackward{false, put(rows, columns, dy), tx, tg, tr, 0.25, put(rows, columns, residual),
-                               tdx, sums, Tensor{}});
-    expect_near(tdx, with_residual, 100);
-    expect_near(sums, gain_gradient, 10);
-    issue(kernel::NormBackward{false, in_place, tx, tg, tr, 0.25, Tensor{}, in_place, other_sums, Tensor{}});
-    expect_near(in_place, dx, 100);
-    expect_near(other_sums, gain_gradient, 10);
-  }
-}
-
-// The Jacobian in full: with u = (x − mean) / deviation, ∂u_i/∂x_j = (δ_ij − (1 + u_i·u_j) / n) / deviation.
-TEST_P(CpuKernels, LayerNorm) {
-  for (const int64_t columns : {1, 7, 130}) {
-    const int64_t rows = 5;
-    const double n = static_cast<double>(columns);
-    const Values x = random(rows * columns), gain = random(columns), bias = random(columns),
-                 dy = random(rows * columns), residual = random(rows * columns), before = random(columns),
-                 bias_before = random(columns);
-    Values y(x.size()), statistics(2 * rows), dx(x.size()), with_residual(x.size()),
-        gain_gradient = before, bias_gradient = bias_before;
-    for (int64_t row = 0; row < rows; ++row) {
-      const double* in = &x[row * columns];
-      double mean = 0, variance = 0;
-      for (int64_t i = 0; i < columns; ++i) mean += in[i] / n;
-      for (int64_t i = 0; i < columns; ++i) variance += (in[i] - mean) * (in[i] - mean) / n;
-      const double deviation = std::sqrt(variance + 1e-3);
-      statistics[2 * row] = mean;
-      statistics[2 * row + 1] = 1 / deviation;
-      const auto u = [&](int64_t i) { return (in[i] - mean) / deviation; };
-      for (int64_t j = 0; j < columns; ++j) {
-        const int64_t at = row * columns + j;
-        y[at] = u(j) * gain[j] + bias[j];
-        gain_gradient[j] += dy[at] * u(j);
-        bias_gradient[j] += dy[at];
-        for (int64_t i = 0; i < columns; ++i)
-          dx[at] += dy[row * columns + i] * gain[i] * ((i == j ? 1 : 0) - (1 + u(i) * u(j)) / n) / deviation;
-        with_residual[at] = dx[at] + 0.25 * residual[at];
-      }
-    }
-    const Tensor tx = put(rows, columns, x), tg = put(1, columns, gain), ty = fresh(rows, columns),
-                 ts = fresh(rows, 2, sums_), tdx = fresh(rows, columns), in_place = put(rows, columns, dy),
-                 gains = put_sums(1, columns, before), biases = put_sums(1, columns, bias_before),
-                 again = put_sums(1, columns, before);
-    issue(kernel::NormForward{true, tx, tg, put(1, columns, bias), 1e-3, ty, ts});
-    expect_near(ty, y, 10);
-    expect_near(ts, statistics, 10);
-    issue(kernel::NormBackward{true, put(rows, columns, dy), tx, tg, ts, 0.25, put(rows, columns, residual),
-                               tdx, gains, biases});
-    expect_near(tdx, with_residual, 100);
-    expect_near(gains, gain_gradient, 10);
-    expect_near(biases, bias_gradient, 10);
-    issue(kernel::NormBackward{true, in_place, tx, tg, ts, 0.25, Tensor{}, in_place, again, biases});
-    expect_near(in_place, dx, 100);
-    expect_near(again, gain_gradient, 10);
-    issue(kernel::NormForward{true, tx, tg, Tensor{}, 1e-3, ty, ts});
-    for (size_t i = 0; i < y.size(); ++i) y[i] -= bias[i % columns];
-    expect_near(ty, y, 10);
-    const Tensor plain = put(rows, columns, dy), sums = put_sums(1, columns, before);
-    issue(kernel::NormBackward{true, plain, tx, tg, ts, 0, Tensor{}, plain, sums, Tensor{}});
-    expect_near(plain, dx, 100);
-    expect_near(sums, gain_gradient, 10);
-  }
 }
 
 // x · Φ(x), Φ by its series about zero and, far from it, by what it tends to; and its derivative, by central

@@ -69,32 +69,31 @@ TEST_F(RefusedKernels, Gemm) {
   expect_refused(kernel::Gemm{false, true, 1, none_, y_, 0, square}, "a tensor is empty");
 }
 
-TEST_F(RefusedKernels, RmsNorm) {
-  expect_refused(kernel::NormForward{false, x_, column_, none_, 0, y_, column_}, "gain");
-  expect_refused(kernel::NormForward{false, x_, row_, none_, 0, tall_, column_}, "y is");
-  expect_refused(kernel::NormForward{false, x_, row_, none_, 0, y_, row_}, "the statistics is 1 x 8");
+TEST_F(RefusedKernels, Norms) {
+  for (const bool centred : {false, true}) {
+    const Tensor statistics = centred ? pair_ : column_, bias = centred ? row_ : none_;
+    const auto forward = [&](const Tensor& x, const Tensor& gain, const Tensor& y, const Tensor& of_rows) {
+      return kernel::NormForward{centred, x, gain, bias, 0, y, of_rows};
+    };
+    expect_refused(forward(x_, column_, y_, statistics), "gain");
+    expect_refused(forward(x_, row_, tall_, statistics), "y is");
+    expect_refused(forward(x_, row_, y_, row_), "the statistics is 1 x 8");
+    expect_refused(forward(none_, row_, y_, statistics), "a tensor is empty");
+    const auto backward = [&](const Tensor& dy, const Tensor& residual, const Tensor& dx,
+                              const Tensor& sums) {
+      return kernel::NormBackward{centred, dy, x_, row_, statistics, 1, residual, dx, sums, bias};
+    };
+    expect_refused(backward(tall_, none_, y_, row_), "dy");
+    expect_refused(backward(y_, tall_, y_, row_), "residual");
+    expect_refused(backward(y_, none_, double_, row_), "dx");
+    expect_refused(backward(y_, none_, y_, column_), "gradient");
+  }
   expect_refused(kernel::NormForward{false, x_, row_, row_, 0, y_, column_}, "bias");
-  expect_refused(kernel::NormForward{false, none_, row_, none_, 0, y_, column_}, "a tensor is empty");
-  const auto backward = [&](const Tensor& dy, const Tensor& residual, const Tensor& dx, const Tensor& sums) {
-    return kernel::NormBackward{false, dy, x_, row_, column_, 1, residual, dx, sums, none_};
-  };
-  expect_refused(backward(tall_, none_, y_, row_), "dy");
-  expect_refused(backward(y_, tall_, y_, row_), "residual");
-  expect_refused(backward(y_, none_, double_, row_), "dx");
-  expect_refused(backward(y_, none_, y_, column_), "gradient");
-}
-
-TEST_F(RefusedKernels, LayerNormAndActivations) {
-  expect_refused(kernel::NormForward{true, x_, column_, row_, 0, y_, pair_}, "gain");
   expect_refused(kernel::NormForward{true, x_, row_, row_, 0, y_, column_}, "the statistics is 6 x 1");
   expect_refused(kernel::NormForward{true, x_, row_, column_, 0, y_, pair_}, "bias");
-  const auto backward = [&](const Tensor& residual, const Tensor& dx, const Tensor& sums) {
-    return kernel::NormBackward{true, y_, x_, row_, pair_, 1, residual, dx, sums, row_};
-  };
-  expect_refused(kernel::NormBackward{true, tall_, x_, row_, pair_, 1, none_, y_, row_, row_}, "dy");
-  expect_refused(backward(tall_, y_, row_), "residual");
-  expect_refused(backward(none_, double_, row_), "dx");
-  expect_refused(backward(none_, y_, column_), "gradient");
+}
+
+TEST_F(RefusedKernels, ActivationsAndBiases) {
   expect_refused(kernel::ActivationForward{kernel::Pointwise::gelu, x_, tall_}, "out");
   expect_refused(kernel::ActivationBackward{kernel::Pointwise::gelu, x_, y_, tall_}, "x's gradient");
   expect_refused(kernel::AddBias{1, column_, x_}, "bias");
