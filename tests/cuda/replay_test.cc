@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "stp/emulation/emulated_group.h"
 #include "support/effort.h"
+#include "support/emulated_groups.h"
 #include "support/gpu_test.h"
 #include "support/refusal.h"
 #include "support/training.h"
@@ -63,76 +63,9 @@ TEST_F(GpuReplay, ARankDoesTheSameAlone) {
   }
 }
 
-// What the calls leave behind, through the stream of a device.
-TEST_F(GpuReplay, CallsMoveTheRanksOwnNumbers) {
-  const auto backend = make_replay_backend({.world_size = 3, .deadline_s = 60, .poison = true},
-                                           {.rank = 1, .times = all_take({1e-6, 4e-6})});
-  Device& device = backend->device(1);
-  const auto stream = device.make_stream("tp", StreamPriority::communication);
-  const auto group = backend->group("tp", {0, 1, 2}),
-             from = backend->group("p2p", {0, 1}, GroupUse::transfers),
-             to = backend->group("p2p", {1, 2}, GroupUse::transfers);
-  const auto part = [&](const Tensor& in, const Tensor& out) {
-    return std::vector<Part>{{stream.get(), in, out}};
-  };
-  const int64_t rows = 6, columns = 50'001;
-  std::vector<float> numbers(rows * columns);
-  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i % 9973) - 0.25F;
-  const auto make = [&](int64_t count) {
-    return device.allocate(*stream, MemoryKind::working, DType::f32, count, columns);
-  };
-  const auto read = [&](const Tensor& tensor) {
-    std::vector<float> values(tensor.elements());
-    device.download(*stream, tensor, std::as_writable_bytes(std::span(values)));
-    return values;
-  };
-  Tensor whole = make(rows), share = make(rows / 3), all = make(3 * rows), got = make(rows);
-  device.upload(*stream, whole, std::as_bytes(std::span(numbers)));
-  group->all_reduce(Reduce::sum, part(whole, whole));
-  EXPECT_EQ(read(whole), numbers);
-  group->reduce_scatter(part(whole, share));
-  const auto first = numbers.begin() + rows / 3 * columns;
-  EXPECT_EQ(read(share), std::vector<float>(first, first + rows / 3 * columns));
-  group->all_gather(part(whole, all));
-  std::vector<float> thrice;
-  for (int i = 0; i < 3; ++i) thrice.insert(thrice.end(), numbers.begin(), numbers.end());
-  EXPECT_EQ(read(all), thrice);
-  to->transfer(part(whole, {}));
-  from->transfer(part({}, got));
-  for (const float value : read(got)) ASSERT_LE(std::abs(value), 0.008F);
-  EXPECT_EQ(read(whole), numbers);
-  EXPECT_EQ(group->traffic(0).all_reduce_bytes, 4 * rows * columns);
-  EXPECT_EQ(group->traffic(0).reduce_scatter_bytes, 4 * rows * columns);
-  EXPECT_EQ(group->traffic(0).all_gather_bytes, 4 * rows * columns);
-  EXPECT_EQ(to->traffic(0).sent_bytes, 4 * rows * columns);
-  EXPECT_EQ(group->traffic(0).calls, 3);
-  for (Tensor* tensor : {&whole, &share, &all, &got}) device.release(*stream, *tensor);
-  device.synchronize();
-}
-
-// No time at all is less than any copy takes.
-TEST_F(GpuReplay, ACallThatTakesLongerThanItsLinksSaysSo) {
-  const auto backend =
-      make_replay_backend({.world_size = 2, .deadline_s = 60}, {.rank = 0, .times = all_take({0, 0})});
-  Device& device = backend->device(0);
-  const auto stream = device.make_stream("tp", StreamPriority::communication);
-  const auto group = backend->group("p2p", {0, 1}, GroupUse::transfers);
-  auto& emulated = dynamic_cast<EmulatedGroup&>(*group);
-  EXPECT_EQ(emulated.take_use().calls, 0);
-  Tensor tensor = device.allocate(*stream, MemoryKind::working, DType::f32, 1024, 4096);
-  const std::vector<Part> parts{{stream.get(), tensor, {}}};
-  for (int i = 0; i < 3; ++i) group->transfer(parts);
-  device.synchronize();
-  const EmulatedUse use = emulated.take_use();
-  EXPECT_EQ(use.calls, 3);
-  EXPECT_GT(use.latest_s, 0);
-  EXPECT_LT(use.latest_s, use.late_s);
-  EXPECT_LE(use.late_s, 3 * use.latest_s);
-  EXPECT_LT(use.late_s, 60);
-  EXPECT_EQ(emulated.take_use().calls, 0) << "since it was last asked";
-  device.release(*stream, tensor);
-  device.synchronize();
-}
+INSTANTIATE_TEST_SUITE_P(Gpu, EmulatedGroups,
+                         testing::Values(ReplayBackend{make_replay_backend, DType::f32,
+                                                       [] { return lack_of_gpu(); }}));
 
 TEST_F(GpuReplay, ACallBeyondTheDeadlineIsRefused) {
   const auto backend =
