@@ -91,7 +91,6 @@ Training training_of(const Experiment& experiment, bool replay) {
   training.vision_tokens = run.vision_tokens;
   training.microbatch_size = experiment.microbatch_size / experiment.strategy.parts_of_microbatch();
   training.type = run.type;
-  training.grid = experiment.strategy.grid();
   training.initialisation = run.initialisation;
   training.optimizer = run.optimizer;
   training.clip_norm = run.clip_norm;
@@ -168,17 +167,17 @@ class DisturbedSteps {
   int count_ = 0;
 };
 
-BackendOptions backend_options(const DeviceOptions& options, const Training& training, const Program& program,
+BackendOptions backend_options(const DeviceOptions& options, const Program& program,
                                const std::vector<double>& seconds) {
   BackendOptions devices = options;
-  devices.world_size = training.grid.size();
+  devices.world_size = program.strategy.world_size();
   if (options.emulates()) devices.hooks.takes = [seconds](int, uint32_t op) { return seconds[op]; };
   if (options.fault && options.fault->kind == FaultKind::disk && options.processes != nullptr &&
       process_of_rank(options.fault->rank, devices.world_size, options.processes->count()) != 0)
     throw InputError("", "--inject", "fills the disk of a process that writes nothing",
                      "name a rank of process 0");
   if (options.fault)
-    devices.hooks = with_fault(std::move(devices.hooks), *options.fault, program, training.grid);
+    devices.hooks = with_fault(std::move(devices.hooks), *options.fault, program, program.strategy.grid());
   return devices;
 }
 
@@ -230,7 +229,6 @@ std::map<std::string, std::vector<double>> gradients_of_one_rank(Training traini
                                                                  const std::vector<TokenSample>& samples,
                                                                  const std::string& backend_name,
                                                                  BackendOptions options) {
-  training.grid = {};
   training.record_times = false;
   const int microbatches = static_cast<int>(samples.size()) / training.microbatch_size;
   options.world_size = 1;
@@ -279,12 +277,12 @@ class MeasuredTraining {
         training_(training_of(experiment, options.replay.has_value())),
         program_(program_that_fits(choice, experiment, file, options)),
         seconds_(options.emulates() ? emulated_seconds(experiment, program_) : std::vector<double>()),
-        devices_(backend_options(options, training_, program_, seconds_)),
+        devices_(backend_options(options, program_, seconds_)),
         checkpoints_(options.checkpoints, training_, run_.warmup + run_.steps),
         backend_(open_backend(options, devices_)),
         trainer_(*backend_, program_, training_),
         data_(run_, file),
-        disturbed_(*backend_, profile, training_.grid.size()) {
+        disturbed_(*backend_, profile, program_.strategy.world_size()) {
     if (options.time_kernels && !trainer_.time_kernels(false))
       throw InputError("", "--time-kernels", options.backend + " does not time kernels one by one",
                        "leave it out");
@@ -302,7 +300,7 @@ class MeasuredTraining {
     measured_.ranks_per_device = backend_->ranks_per_device();
     if (options.replay) measured_.replayed = {options.replay->rank, options.replay->profile.name, {}};
     if (options.emulates())
-      predicted_ = predict_emulated(experiment, program_, seconds_, options, training_.grid);
+      predicted_ = predict_emulated(experiment, program_, seconds_, options, program_.strategy.grid());
   }
 
   /// Runs warm-up and timed steps; calls `stepped` after each.
@@ -346,7 +344,7 @@ class MeasuredTraining {
     share_.known = std::move(last_.known);
     share_.step_s = last_.step_s;
     share_.uses = trainer_.use();
-    share_ = share_of_all(backend_->processes(), program_, training_.grid, std::move(share_));
+    share_ = share_of_all(backend_->processes(), program_, program_.strategy.grid(), std::move(share_));
     if (!backend_->processes().is_root()) return std::nullopt;
     MeasuredRun run{program_, timeline_of_share(), {}, std::move(share_.uses)};
     measured_.losses = std::move(share_.losses);
@@ -360,7 +358,7 @@ class MeasuredTraining {
     result.configuration = configuration_of(experiment_, program_);
     result.step_times_s = std::move(share_.step_times_s);
     result.ranks = results_of_uses(rank_results(experiment_, program_, run.timeline), run.uses,
-                                   training_.grid, !options_.emulates());
+                                   program_.strategy.grid(), !options_.emulates());
     result.measured = std::move(measured_);
     return run;
   }

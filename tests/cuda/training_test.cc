@@ -25,7 +25,7 @@ struct Trained {
 };
 
 Trained train(
-    Backend& backend, const std::string& schedule, const Training& training, int m,
+    Backend& backend, const std::string& schedule, const GridTraining& training, int m,
     const std::vector<TokenSample>& samples, const Variant& variant = {}, int steps = 1,
     const std::function<void()>& before_step = [] {}) {
   Trainer trainer(backend, program_of(schedule, training.grid, m, training.model.layers, variant), training);
@@ -62,12 +62,12 @@ std::vector<Case> cases() {
   return all;
 }
 
-std::unique_ptr<Backend> cuda_backend(const Training& training) {
+std::unique_ptr<Backend> cuda_backend(const GridTraining& training) {
   return cuda::make_backend({.world_size = training.grid.size(), .deadline_s = 60, .poison = true});
 }
 
 // As much as the CPU's ranks, and as the Program is simulated.
-void expect_same_use(const Case& each, const Training& training, const std::vector<TokenSample>& samples,
+void expect_same_use(const Case& each, const GridTraining& training, const std::vector<TokenSample>& samples,
                      const Trained& found) {
   const auto cpu = cpu::make_backend({.world_size = training.grid.size()});
   const Trained expected = train(*cpu, each.schedule, training, kMicrobatches, samples, each.variant);
@@ -89,10 +89,10 @@ TEST_F(GpuTraining, InBf16IsAsExactAsOneRankAndHoldsAndSendsWhatTheCpuDoes) {
   std::map<std::pair<int, int>, OneRank> known;  // by replicas and tokens
   for (const Case& each : cases()) {
     SCOPED_TRACE(each.schedule);
-    const Training training = small_training(4, DType::bf16, each.grid);
+    const GridTraining training = small_training(4, DType::bf16, each.grid);
     const auto samples = samples_for(kMicrobatches, training);
     if (!known.contains({each.grid.dp, training.seq})) {
-      Training alone = training;
+      GridTraining alone = training;
       alone.grid = {};
       const auto one_device = cuda_backend(alone);
       OneRank& one = known[{each.grid.dp, training.seq}];
@@ -121,7 +121,7 @@ TEST_F(GpuTraining, InFloat32EqualsTheReference) {
     if (kStride == 1) all.push_back({"stp", {.tp = 2, .pp = 2}, model});
   for (const Case& each : all) {
     SCOPED_TRACE(each.schedule + " " + to_string(each.variant));
-    Training training = small_training(4, DType::f32, each.grid);
+    GridTraining training = small_training(4, DType::f32, each.grid);
     divide_samples(training, each.variant);
     const auto samples = samples_for(kMicrobatches, training);
     const auto exact = reference::first_step(training.model, training.initialisation, samples);
@@ -134,7 +134,7 @@ TEST_F(GpuTraining, InFloat32EqualsTheReference) {
 
 // Steps that build on each other: weights, moments and masters too.
 TEST_F(GpuTraining, StepsFollowThoseOfTheCpuAndAreTheSameBitsAgain) {
-  Training training = small_training(4, DType::f32, {.tp = 2, .pp = 2});
+  GridTraining training = small_training(4, DType::f32, {.tp = 2, .pp = 2});
   training.optimizer.epsilon = 0.1;  // else the first steps divide small gradients by their own size
   const auto samples = samples_for(kMicrobatches, training);
   const int steps = kStride > 1 ? 1 : 2;
@@ -150,7 +150,7 @@ TEST_F(GpuTraining, StepsFollowThoseOfTheCpuAndAreTheSameBitsAgain) {
 // Ops come again and again, with the same kernels: most of them are launched as graphs.
 TEST_F(GpuTraining, GraphsChangeNoBitAndTakeMostOfTheWork) {
   const int ranks = kStride > 1 ? 1 : 2;
-  const Training training = small_training(4, DType::bf16, {.tp = ranks, .pp = ranks});
+  const GridTraining training = small_training(4, DType::bf16, {.tp = ranks, .pp = ranks});
   const std::string schedule = ranks > 1 ? "stp" : "1f1b";
   const auto samples = samples_for(kMicrobatches, training);
   const int steps = kStride > 1 ? 3 : 4;
@@ -174,7 +174,7 @@ TEST_F(GpuTraining, GraphsChangeNoBitAndTakeMostOfTheWork) {
 }
 
 TEST_F(GpuTraining, ComputeThatIsHeldBehindCollectivesChangesNoBit) {
-  const Training training = small_training(4, DType::bf16, {.tp = 2, .pp = 2});
+  const GridTraining training = small_training(4, DType::bf16, {.tp = 2, .pp = 2});
   const auto samples = samples_for(kMicrobatches, training);
   const int steps = kStride > 1 ? 1 : 3;
   const auto masters = [&](double hold_us, bool graphs) {
@@ -187,7 +187,7 @@ TEST_F(GpuTraining, ComputeThatIsHeldBehindCollectivesChangesNoBit) {
 }
 
 TEST_F(GpuTraining, TimesOfOpsAreInTheOrderOfTheProgram) {
-  const Training training = small_training(4, DType::f32, {.tp = 2, .pp = 2});
+  const GridTraining training = small_training(4, DType::f32, {.tp = 2, .pp = 2});
   const auto samples = samples_for(kMicrobatches, training);
   const auto backend = cuda_backend(training);
   Trainer trainer(*backend, program_of("stp", training.grid, kMicrobatches, 4), training);

@@ -29,7 +29,7 @@ struct Outcome {
 constexpr int kSteps = 2;
 
 /// At process 0; elsewhere nothing of use.
-Outcome train(Backend& backend, const Training& training, const Program& program) {
+Outcome train(Backend& backend, const GridTraining& training, const Program& program) {
   Trainer trainer(backend, program, training);
   Processes& processes = backend.processes();
   Outcome outcome;
@@ -66,14 +66,9 @@ TEST_P(MpiTraining, IsThatOfOneProcess) {
   if (kStride > 1 && next++ % 4 > 0) return;  // with sanitizers, and in all processes alike
   const Case& c = GetParam();
   const Schedule schedule = make_schedule(find_generator(c.schedule), {c.pp, c.m});
-  const std::vector<int> layers(schedule.placement.stages(), 1);
-  const int cp = c.variant.context_parallel;
-  Training training =
-      small_training(schedule.placement.stages(), c.type, {.tp = c.tp, .cp = cp, .dp = c.dp, .pp = c.pp});
-  if (cp > 1) training.seq = 4 * cp;
-  divide_samples(training, c.variant);
+  auto [training, program] = prepare(
+      schedule, {.tp = c.tp, .cp = c.variant.context_parallel, .dp = c.dp, .pp = c.pp}, c.type, c.variant);
   training.optimizer.learning_rate = 0.01;
-  const Program program = execution_program(schedule, layers, c.dp, c.variant);
   const BackendOptions options{.world_size = training.grid.size(), .deadline_s = 20, .poison = true};
   const auto backend = cpu::make_backend(options, &all_processes());
   const Outcome outcome = train(*backend, training, program);

@@ -18,9 +18,10 @@ struct Outcome {
 
 // One step of tp 2, dp 2, pp 2.
 Outcome run(const Mutation& mutation) {
-  const Training training = small_training(4, DType::bf16, {.tp = 2, .dp = 2, .pp = 2});
+  const GridTraining training = small_training(4, DType::bf16, {.tp = 2, .dp = 2, .pp = 2});
   OnCpu run = mutated(
-      training, execution_program(make_schedule(find_generator("stp"), {2, 6}), {1, 1, 1, 1}, 2), mutation);
+      training, execution_program(make_schedule(find_generator("stp"), {2, 6}), {1, 1, 1, 1}, training.grid),
+      mutation);
   run.step();
   const auto samples = run.samples();
   const auto exact = reference::first_step(training.model, training.initialisation, samples);

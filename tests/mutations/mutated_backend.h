@@ -232,7 +232,7 @@ class MutatedBackend : public Backend {
 };
 
 /// A training on such a backend.
-inline OnCpu mutated(const Training& training, Program program, const Mutation& mutation,
+inline OnCpu mutated(const GridTraining& training, Program program, const Mutation& mutation,
                      bool poison = false) {
   return {
       training, std::move(program),

@@ -12,7 +12,7 @@ namespace {
 using namespace testing_support;
 
 // Of each rank in a step.
-std::vector<Traffic> traffic_of(const std::string& schedule, int m, int layers, Training training,
+std::vector<Traffic> traffic_of(const std::string& schedule, int m, int layers, GridTraining training,
                                 const Variant& variant) {
   divide_samples(training, variant);
   OnCpu run(training, program_of(schedule, training.grid, m, layers, variant));
@@ -29,7 +29,7 @@ TEST(Bytes, OfHalvesMoveAsManyAsWholeMicrobatches) {
       for (const Release release : {Release::chain, Release::released}) {
         if (!sampled() || shares_vocabulary(make_schedule(*generator, {2, 4}))) continue;
         const int layers = 2 * generator->chunks;
-        Training training = small_training(layers, DType::f64, {.tp = 2, .pp = 2});
+        GridTraining training = small_training(layers, DType::f64, {.tp = 2, .pp = 2});
         training.seq = 8;
         Variant variant{.release = release, .sequence_parallel = sequence_parallel};
         const auto whole = traffic_of(generator->name, 4, layers, training, variant);
@@ -44,13 +44,14 @@ TEST(Bytes, OfHalvesMoveAsManyAsWholeMicrobatches) {
 TEST(Bytes, OfOverlappedUnitsAreThoseOfTheirGathersAndScatters) {
   for (const int tp : {2, 4}) {
     const int layers = 4, m = 4;
-    const Training training = small_training(layers, DType::f32, {.tp = tp});
+    const GridTraining training = small_training(layers, DType::f32, {.tp = tp});
     const auto traffic = [&](int overlapped_ranks) {
       return traffic_of("zb-v", m, layers, training,
                         {.sequence_parallel = true, .overlapped = overlapped_ranks})[0];
     };
     const Traffic plain = traffic(1), overlapped = traffic(tp);
-    const int64_t tensor = training.tokens() * training.model.hidden * int64_t{sizeof(float)};
+    const int64_t tensor =
+        int64_t{training.microbatch_size} * training.seq * training.model.hidden * int64_t{sizeof(float)};
     const int64_t gathers = int64_t{2} * 2 * layers * m;  // of attn and mlp, in F and I
     EXPECT_EQ(overlapped.exchanged_bytes, gathers * tensor * (tp - 1) / tp);
     EXPECT_EQ(plain.all_gather_bytes - overlapped.all_gather_bytes, gathers * tensor / tp);
@@ -68,7 +69,7 @@ TEST(Bytes, RecomputedTensorsAreHeldFromTheirInputGradientOn) {
       attn = qkv + q + model.q_heads;        // and QKV, the core's output and log-sum-exps
   const int mlp_gradients = 2 * f + h, attn_gradients = qkv + h;
   const auto peak = [&](const Recompute& recompute) {
-    const Training training = small_training(1, DType::f32, {});
+    const GridTraining training = small_training(1, DType::f32, {});
     OnCpu run(training, program_of("gpipe", training.grid, 3, 1, {.recompute = recompute}));
     run.step();
     return static_cast<double>(run.trainer.use()[0].peak_bytes.at("saved")) / (sizeof(float) * 12);

@@ -89,7 +89,7 @@ double declared_parameters(const Program& program, int rank, const ModelConfig& 
 
 }  // namespace
 
-void expect_declared_bytes(Trainer& trainer, const Training& training, const Variant& variant) {
+void expect_declared_bytes(Trainer& trainer, const GridTraining& training, const Variant& variant) {
   const Program& program = trainer.program();
   const ModelConfig& model = training.model;
   Shape shape = shape_of(training, variant);
@@ -129,17 +129,13 @@ void expect_step(const Case& c, DType type, const Variant& variant, const std::v
 }
 
 void expect_step_of(const Schedule& schedule, const Case& c, DType type, const Variant& variant,
-                    std::vector<int> layers) {
-  if (layers.empty()) layers = layers_of_stages(schedule.placement.stages(), 1, variant);
-  layers = layers_of_model(schedule.placement, std::move(layers));
-  Training training = small_training(std::accumulate(layers.begin(), layers.end(), 0), type,
-                                     {.tp = c.tp, .cp = variant.context_parallel, .dp = c.dp, .pp = c.pp});
-  divide_samples(training, variant);
-  fit_vocabulary(training, schedule);
+                    const std::vector<int>& layers) {
   SCOPED_TRACE(c.schedule + " tp " + std::to_string(c.tp) + " dp " + std::to_string(c.dp) + " pp " +
                std::to_string(c.pp) + " m " + std::to_string(c.m) + " " + to_string(type) + " layers " +
                testing::PrintToString(layers) + " " + to_string(variant));
-  OnCpu run(training, execution_program(schedule, layers, c.dp, variant), {.deadline_s = 20, .poison = true});
+  const RankGrid grid{.tp = c.tp, .cp = variant.context_parallel, .dp = c.dp, .pp = c.pp};
+  const auto [training, program] = prepare(schedule, grid, type, variant, layers);
+  OnCpu run(training, program, {.deadline_s = 20, .poison = true});
   StepResult step;
   try {
     step = run.step();

@@ -17,10 +17,10 @@ struct Case {
 void expect_step(const Case& c, DType type, const testing_support::Variant& variant = {},
                  const std::vector<int>& layers = {});
 void expect_step_of(const Schedule& schedule, const Case& c, DType type,
-                    const testing_support::Variant& variant = {}, std::vector<int> layers = {});
+                    const testing_support::Variant& variant = {}, const std::vector<int>& layers = {});
 
 /// Of a trainer that has made a step.
-void expect_declared_bytes(Trainer& trainer, const Training& training,
+void expect_declared_bytes(Trainer& trainer, const GridTraining& training,
                            const testing_support::Variant& variant);
 
 }  // namespace stp

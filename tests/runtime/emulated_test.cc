@@ -18,14 +18,14 @@ namespace {
 
 using namespace testing_support;
 
-Training tiny(const RankGrid& grid, const Variant& variant = {}) {
-  Training training = small_training(2 * grid.pp, DType::f32, grid);
+GridTraining tiny(const RankGrid& grid, const Variant& variant = {}) {
+  GridTraining training = small_training(2 * grid.pp, DType::f32, grid);
   divide_samples(training, variant);
   return training;
 }
 
 /// One step on emulated devices with these hooks.
-StepResult emulate(const Training& training, const Program& program, OpHooks hooks) {
+StepResult emulate(const GridTraining& training, const Program& program, OpHooks hooks) {
   const auto backend =
       emulated::make_backend({.world_size = training.grid.size(), .hooks = std::move(hooks)});
   Trainer trainer(*backend, program, training);
@@ -45,7 +45,7 @@ TEST(Emulated, EveryRankStartsEachOfItsOpsOnceInItsStreamsOrder) {
   for (const Variant& variant : variants) {
     SCOPED_TRACE(to_string(variant));
     const RankGrid grid{.tp = 2, .cp = variant.context_parallel, .dp = 2, .pp = 2};
-    const Training training = tiny(grid, variant);
+    const GridTraining training = tiny(grid, variant);
     const Program program = program_of("stp", grid, 4, 4, variant);
     std::mutex mutex;
     std::map<int, std::vector<OpId>> started;  // by world rank
@@ -111,7 +111,7 @@ TEST(Emulated, TensorsTakeNoMemoryAndHoldZeros) {
 
 TEST(Emulated, AFailureEndsSleepsAtOnce) {
   const RankGrid grid{.dp = 2};
-  const Training training = tiny(grid);
+  const GridTraining training = tiny(grid);
   const Program program = program_of("1f1b", grid, 2, 2);
   const OpHooks hooks{.takes = [](int rank, uint32_t) -> double {
     if (rank == 1) throw std::runtime_error("no luck");

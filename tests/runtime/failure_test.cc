@@ -22,7 +22,7 @@ std::string failure_of(OnCpu& run) {
 }
 
 TEST(Failures, OutOfMemoryNamesRankOpAndMicrobatch) {
-  const Training training = small_training(4, DType::f32, {.tp = 2, .pp = 2});
+  const GridTraining training = small_training(4, DType::f32, {.tp = 2, .pp = 2});
   const Program program = program_of("stp", training.grid, 6, 4);
   // Some rank's weights and half of what it saves at its peak: too little for it, enough to set up.
   size_t limit = 0;
@@ -38,7 +38,7 @@ TEST(Failures, OutOfMemoryNamesRankOpAndMicrobatch) {
 
 // Both ranks of the group need the same, the first earlier, also where work of the whole group is issued.
 TEST(Failures, OutOfMemoryInAGroupNamesTheRankThatLacksIt) {
-  Training training = small_training(1, DType::f32, {.tp = 2});
+  GridTraining training = small_training(1, DType::f32, {.tp = 2});
   training.seq = 2;
   const Program program = program_of("1f1b", training.grid, 1, 1);
   OnCpu whole(training, program);
@@ -59,13 +59,15 @@ const RankGrid kTwoRanks{.pp = 2};
 
 // Tokens and targets are uploaded before any op.
 TEST(Failures, OutOfMemoryBeforeTheFirstOpNamesNone) {
-  const Training training = small_training(2, DType::f32, kTwoRanks);
+  const GridTraining training = small_training(2, DType::f32, kTwoRanks);
   const Program program = program_of("1f1b", kTwoRanks, 3, 2);
   size_t set_up = 0;  // of the rank with the targets
   {
     const OnCpu run(training, program);
     set_up = run.backend->device(1).memory().held();
-    ASSERT_LE(run.backend->device(0).memory().peak() + 3 * training.tokens() * sizeof(int32_t), set_up)
+    ASSERT_LE(run.backend->device(0).memory().peak() +
+                  3 * training.microbatch_size * training.seq * sizeof(int32_t),
+              set_up)
         << "the first rank may not fail";
   }
   OnCpu limited(training, program, {.memory_limit = set_up});
@@ -73,7 +75,7 @@ TEST(Failures, OutOfMemoryBeforeTheFirstOpNamesNone) {
 }
 
 TEST(Failures, ALossThatIsNotFiniteNamesTheHeadsForwardAndTheRunStaysFailed) {
-  Training training = small_training(2, DType::f32, kTwoRanks);
+  GridTraining training = small_training(2, DType::f32, kTwoRanks);
   training.initialisation.weight_deviation = 1e30;
   OnCpu run(training, program_of("1f1b", kTwoRanks, 3, 2));
   EXPECT_THAT(failure_of(run), AllOf(HasSubstr("the loss is not finite"), HasSubstr("rank 1, compute"),
@@ -82,7 +84,7 @@ TEST(Failures, ALossThatIsNotFiniteNamesTheHeadsForwardAndTheRunStaysFailed) {
 }
 
 TEST(Failures, ABackendOutlivesItsTrainerAndForgetsItsOps) {
-  const Training training = small_training(2, DType::f32, {});
+  const GridTraining training = small_training(2, DType::f32, {});
   const auto backend = cpu::make_backend({});
   { const Trainer trainer(*backend, program_of("1f1b", {}, 3, 2), training); }
   Device& device = backend->device(0);
@@ -96,23 +98,23 @@ TEST(Failures, ABackendOutlivesItsTrainerAndForgetsItsOps) {
 }
 
 // Why a training of two ranks refuses its program.
-std::string refused(const Training& training, const std::vector<int>& layers, const Variant& variant) {
+std::string refused(const GridTraining& training, const std::vector<int>& layers, const Variant& variant) {
   return refusal([&] {
-    OnCpu(training, execution_program(make_schedule(find_generator("1f1b"), {2, 3}), layers, 1, variant));
+    OnCpu(training,
+          execution_program(make_schedule(find_generator("1f1b"), {2, 3}), layers, training.grid, variant));
   });
 }
 
 TEST(Failures, AGridThatDoesNotFitIsRefused) {
   const auto backend = cpu::make_backend({.world_size = 3});
-  const Training training = small_training(2, DType::f32, {.tp = 2, .pp = 2});
+  const GridTraining training = small_training(2, DType::f32, {.tp = 2, .pp = 2});
   EXPECT_THROW(Trainer(*backend, program_of("1f1b", training.grid, 3, 2), training), InputError);
 }
 
 TEST(Failures, ARingThatDoesNotFitIsRefused) {
-  Training training = small_training(2, DType::f32, {.cp = 2, .pp = 2});
+  GridTraining training = small_training(2, DType::f32, {.cp = 2, .pp = 2});
   training.seq = 6;
   const auto why = [&](const Variant& variant) { return refused(training, {1, 1}, variant); };
-  EXPECT_THAT(why({}), StartsWith("parallel.cp: 2 ranks, but the program is for 1"));
   EXPECT_THAT(why({.context_parallel = 2}), StartsWith("parallel.cp: cannot divide 6 tokens"));
   training.seq = 8;
   EXPECT_EQ(why({.context_parallel = 2}), "");
@@ -124,7 +126,7 @@ TEST(Failures, ARingThatDoesNotFitIsRefused) {
 }
 
 TEST(Failures, AVisionEncoderThatDoesNotFitIsRefused) {
-  Training training = small_training(2, DType::f32, kTwoRanks);
+  GridTraining training = small_training(2, DType::f32, kTwoRanks);
   const auto why = [&](const Variant& variant) { return refused(training, {0, 2}, variant); };
   EXPECT_THAT(why({.vision_layers = 3}), StartsWith("model: has 0 layers of a vision encoder"));
   divide_samples(training, {.vision_layers = 3});
@@ -137,12 +139,13 @@ TEST(Failures, AVisionEncoderThatDoesNotFitIsRefused) {
 }
 
 TEST(Failures, ABackendWithoutKernelsForVisionEncodersSaysSo) {
-  Training training = small_training(1, DType::f32, {.pp = 2});
+  GridTraining training = small_training(1, DType::f32, {.pp = 2});
   const Variant variant{.vision_layers = 1};
   divide_samples(training, variant);
   // It has none.
   OnCpu run = mutated(
-      training, execution_program(make_schedule(find_generator("1f1b"), {2, 3}), {0, 1}, 1, variant), {});
+      training,
+      execution_program(make_schedule(find_generator("1f1b"), {2, 3}), {0, 1}, training.grid, variant), {});
   EXPECT_THAT(failure_of(run), HasSubstr("this backend has no kernels for vision encoders"));
 }
 

@@ -90,15 +90,13 @@ struct Both {
   std::set<GemmKey> gemms, declared_gemms;  // of all pipeline ranks
 };
 Both launches_of(const LaunchCase& c) {
-  const int cp = c.variant.context_parallel;
-  Training training = small_training(4, DType::f32, {.tp = c.tp, .cp = cp, .pp = 2});
-  Schedule schedule = make_schedule(find_generator(c.schedule), {2, 4});
+  const Schedule schedule = make_schedule(find_generator(c.schedule), {2, 4});
   const int stages = schedule.placement.stages();
-  const std::vector<int> layers = layers_of_stages(stages, 4 / stages, c.variant);
-  training.model.layers = std::accumulate(layers.begin(), layers.end(), 0);
-  training.seq = 8;
-  divide_samples(training, c.variant);
-  const Program program = execution_program(std::move(schedule), layers, 1, c.variant);
+  const Prepared prepared =
+      prepare(schedule, {.tp = c.tp, .cp = c.variant.context_parallel, .pp = 2}, DType::f32, c.variant,
+              layers_of_stages(stages, 4 / stages, c.variant), /*seq=*/8);
+  const GridTraining& training = prepared.training;
+  const Program& program = prepared.program;
   std::map<const Device*, Launches> launches;
   const auto backend =
       cpu::make_backend({.world_size = training.grid.size(), .deadline_s = 20}, nullptr,

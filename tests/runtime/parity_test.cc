@@ -265,10 +265,11 @@ TEST(Parity, TwoPipelines) {
                               .zero = replicated && tp == 1};
         expect_step({"dualpipe", tp, dp, pp, m}, DType::f64, variant, layers);
         const int sum = std::accumulate(layers.begin(), layers.end(), 0);
-        const Training training = small_training(sum, DType::f64, {.tp = tp, .dp = dp, .pp = pp});
+        const GridTraining training = small_training(sum, DType::f64, {.tp = tp, .dp = dp, .pp = pp});
         const auto run = [&](const char* name) {
           return std::make_unique<OnCpu>(
-              training, execution_program(make_schedule(find_generator(name), {pp, m}), layers, dp, variant));
+              training, execution_program(make_schedule(find_generator(name), {pp, m}), layers, training.grid,
+                                          variant));
         };
         const auto two = run("dualpipe"), one = run("1f1b");
         for (uint32_t step = 1; step <= 4; ++step) {
@@ -366,7 +367,7 @@ TEST(Parity, RandomDivisionsOfTheLayers) {
 
 // Large shards are filled by several threads.
 TEST(Training, LargeShardsBeginAsTheReferenceDoes) {
-  Training training = small_training(2, DType::f64, {.tp = 2});
+  GridTraining training = small_training(2, DType::f64, {.tp = 2});
   training.model.hidden = 1024;
   training.model.vocab = 4100;  // 2.1 million elements, rows that threads do not divide evenly
   OnCpu run(training, program_of("1f1b", training.grid, 1, 2));
@@ -377,14 +378,12 @@ TEST(Training, LargeShardsBeginAsTheReferenceDoes) {
 // Several steps with clipping and decay: weights stay those of the plain trainer.
 void expect_weights_follow(const std::string& schedule, int dp, const Variant& variant) {
   SCOPED_TRACE(schedule + " dp " + std::to_string(dp) + " " + to_string(variant));
-  const std::vector<int> layers = layers_of_stages(4, 1, variant);
-  Training training = small_training(std::accumulate(layers.begin(), layers.end(), 0), DType::f64,
-                                     {.tp = 2, .cp = variant.context_parallel, .dp = dp, .pp = 2});
-  divide_samples(training, variant);
+  auto [training, program] =
+      prepare(make_schedule(find_generator(schedule), {2, 4}),
+              {.tp = 2, .cp = variant.context_parallel, .dp = dp, .pp = 2}, DType::f64, variant);
   training.optimizer = {.learning_rate = 0.01, .weight_decay = 0.1};
   training.clip_norm = 0.2;
-  OnCpu run(training, execution_program(make_schedule(find_generator(schedule), {2, 4}), layers, dp, variant),
-            {.deadline_s = 20, .poison = true});
+  OnCpu run(training, std::move(program), {.deadline_s = 20, .poison = true});
   PlainTraining plain(training);
   for (int step = 1; step <= 4; ++step) {
     const auto exact = plain.step(run.samples(step));

@@ -30,21 +30,17 @@ struct ClippedCase {
 };
 
 OnCpu run_of(const ClippedCase& c, bool post_validation, const std::optional<Mutation>& mutation = {}) {
-  Training training =
-      small_training(4, c.type, {.tp = c.tp, .cp = c.variant.context_parallel, .dp = c.dp, .pp = c.pp});
+  const Schedule schedule = make_schedule(find_generator(c.schedule), {c.pp, 6});
+  const int stages = schedule.placement.stages();
+  Variant variant = c.variant;
+  variant.post_validation = post_validation;
+  auto [training, program] =
+      prepare(schedule, {.tp = c.tp, .cp = c.variant.context_parallel, .dp = c.dp, .pp = c.pp}, c.type,
+              variant, layers_of_stages(stages, 4 / stages, variant), /*seq=*/8);
   // The epsilon keeps Adam from magnifying the last bits of small gradients.
   training.optimizer = {
       .learning_rate = 0.01, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-3, .weight_decay = 0.1};
   training.clip_norm = c.clip_norm;
-  training.seq = 8;
-  Schedule schedule = make_schedule(find_generator(c.schedule), {c.pp, 6});
-  const int stages = schedule.placement.stages();
-  const std::vector<int> layers = layers_of_stages(stages, 4 / stages, c.variant);
-  training.model.layers = std::accumulate(layers.begin(), layers.end(), 0);
-  divide_samples(training, c.variant);
-  Variant variant = c.variant;
-  variant.post_validation = post_validation;
-  Program program = execution_program(std::move(schedule), layers, c.dp, variant);
   if (mutation) return mutated(training, std::move(program), *mutation, true);
   return {training, std::move(program), {.deadline_s = 20, .poison = true}};
 }

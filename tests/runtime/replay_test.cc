@@ -55,13 +55,9 @@ void expect_each_rank_does_the_same(const std::string& name, const RankGrid& gri
   } catch (const InputError&) {
     return;
   }
-  if (layers.empty()) layers.assign(schedule->placement.depth(), 1);
-  int sum = 0;
-  for (const int each : layers) sum += each;
-  Training training = small_training(sum, type, grid);
-  training.model.variant = variant.model;
-  fit_vocabulary(training, *schedule);
-  const Program program = execution_program(*schedule, layers, grid.dp, variant);
+  const Prepared prepared = prepare(*schedule, grid, type, variant, layers);
+  const GridTraining& training = prepared.training;
+  const Program& program = prepared.program;
   OnCpu together(training, program);
   const auto samples = together.samples();
   together.step();
@@ -167,13 +163,13 @@ TEST(Replay, SoDoesEachRankThatOffloads) {
 // Of bf16 and ZeRO-1, so that the masters are parts that begin anywhere.
 TEST(Replay, RepeatsInitialValuesThatDiffer) {
   constexpr int kRepeat = 50;
-  Training training = small_training(2, DType::bf16, {});
+  GridTraining training = small_training(2, DType::bf16, {});
   training.initial_repeat = kRepeat;
   const auto backend = cpu::make_backend({.world_size = 1, .deadline_s = 20});
   Device& device = backend->device(0);
   const auto stream = device.make_stream("compute", StreamPriority::compute);
   const auto chunk = [&](OptimizerShare share) {
-    return make_chunk(device, *stream, training, {0, 2, true, true}, 0, share);
+    return make_chunk(device, *stream, training, {0, 2, true, true}, {1, 0}, share);
   };
   ChunkState whole = chunk({}), second = chunk({1, 3});
   const BucketState &of_whole = whole.buckets.at(0), &of_second = second.buckets.at(0);
@@ -202,10 +198,11 @@ TEST(Replay, NoTransferOrCollectiveTakesLessThanItsLinksDo) {
   for (const char* name : {"stp", "1f1b", "zb-v"}) {
     const Schedule schedule = make_schedule(find_generator(name), {2, 4});
     const std::vector<int> layers(schedule.placement.stages(), 1);
-    const Training training = small_training(static_cast<int>(layers.size()), DType::f32, {.tp = 2, .pp = 2});
+    const GridTraining training =
+        small_training(static_cast<int>(layers.size()), DType::f32, {.tp = 2, .pp = 2});
     for (const int rank : {0, 3}) {
       const auto backend = alone(training.grid, rank, times);
-      Trainer trainer(*backend, execution_program(schedule, layers, 1), training);
+      Trainer trainer(*backend, execution_program(schedule, layers, training.grid), training);
       const StepResult step = trainer.step(samples_for(trainer.program(), training));
       const Program& ops = trainer.program();
       std::map<uint32_t, double> link_free;  // by stream: when its last transfer ended
@@ -242,7 +239,7 @@ TEST(Replay, NoTransferOrCollectiveTakesLessThanItsLinksDo) {
 // A receive that waits occupies the device: of each link as few are posted as the Program needs at once.
 TEST(Replay, ReceivesArePostedWhenTheOneBeforeWasTaken) {
   for (const char* name : {"1f1b", "stp"}) {
-    const Training training = small_training(4, DType::f32, {.pp = 2});
+    const GridTraining training = small_training(4, DType::f32, {.pp = 2});
     for (const int rank : {0, 1}) {
       Asked asked;
       const auto backend = alone(training.grid, rank, at_once(asked));
@@ -270,7 +267,7 @@ TEST(Replay, ReceivesArePostedWhenTheOneBeforeWasTaken) {
   }
 }
 
-std::string failure_alone(const Training& training, const BackendOptions& options, int rank,
+std::string failure_alone(const GridTraining& training, const BackendOptions& options, int rank,
                           const CallTimes& times) {
   return error_of<std::runtime_error>([&] {
     const auto backend = cpu::make_replay_backend(options, {.rank = rank, .times = times});
@@ -296,7 +293,7 @@ TEST(CallTimes, OfALinkAreTheSameBothWays) {
 
 // A call that would block a rank forever fails at once and names the place.
 TEST(Replay, APeerThatWouldNeverComeIsAFailureThatNamesRankStreamAndOp) {
-  const Training training = small_training(2, DType::f32, {.tp = 2, .pp = 2});
+  const GridTraining training = small_training(2, DType::f32, {.tp = 2, .pp = 2});
   const BackendOptions options{.world_size = 4, .deadline_s = 5};
   const auto never = [](CallKind which) {
     return [which](CallKind kind, double, const std::vector<int>& members) {
@@ -316,7 +313,7 @@ TEST(Replay, APeerThatWouldNeverComeIsAFailureThatNamesRankStreamAndOp) {
 }
 
 TEST(Replay, AFailureOfItsOwnWorkEndsWhatItWaitsFor) {
-  const Training training = small_training(2, DType::f32, {.pp = 2});
+  const GridTraining training = small_training(2, DType::f32, {.pp = 2});
   const CallTimes slow = [](CallKind, double, const std::vector<int>&) { return CallTime{3e4, 0}; };
   // Enough to set up, not to run: while the first receive is awaited for hours.
   size_t limit = 0;

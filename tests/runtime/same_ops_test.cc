@@ -33,10 +33,9 @@ void expect_simulated(const std::string& schedule, const Variant& variant, int d
   const bool vision = variant.vision_layers > 0;
   const std::vector<int> layers = vision ? std::vector{0, 2, 1, 0} : std::vector{1, 1, 1, 0};
   const int cp = variant.context_parallel, tp = std::max(2, variant.overlapped);
-  Training training = small_training(3, DType::f32, {.tp = tp, .cp = cp, .dp = dp, .pp = 2});
-  divide_samples(training, variant);
-  const Program program =
-      execution_program(make_schedule(find_generator(schedule), {2, 4}), layers, dp, variant);
+  const auto [training, program] =
+      prepare(make_schedule(find_generator(schedule), {2, 4}), {.tp = tp, .cp = cp, .dp = dp, .pp = 2},
+              DType::f32, variant, layers);
   for (const Op& op : program.ops) seen.insert(kind_of(op));
 
   const Job job{training.model, shape_of(training, variant), Implementation::suite};

@@ -23,7 +23,7 @@ struct Planned {
 Planned plan_of(const std::string& schedule, int pp, int microbatches, const Variant& variant = {}) {
   Schedule made = make_schedule(find_generator(schedule), {pp, microbatches});
   const int stages = made.placement.stages();
-  Program program = execution_program(std::move(made), std::vector<int>(stages, 1), 1, variant);
+  Program program = execution_program(std::move(made), std::vector<int>(stages, 1), {.pp = pp}, variant);
   std::vector<OpId> order = issue_order(program).ops;
   TransfersByOp before = sent_before(program, order);
   return {std::move(program), std::move(order), std::move(before)};

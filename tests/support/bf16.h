@@ -10,14 +10,14 @@ namespace stp::testing_support {
 /// The gradients of the same training by `tp` ranks: no pipeline, no replicas, one microbatch after the
 /// other.
 inline std::map<std::string, std::vector<double>> gradients_without_pipeline(
-    Training training, int tp, const std::vector<TokenSample>& samples) {
+    GridTraining training, int tp, const std::vector<TokenSample>& samples) {
   training.grid = {.tp = tp};
   const auto backend = cpu::make_backend({.world_size = tp});
   const int microbatches = static_cast<int>(samples.size()) / training.microbatch_size;
-  Trainer trainer(
-      *backend,
-      execution_program(make_schedule(find_generator("1f1b"), {1, microbatches}), {training.model.layers}, 1),
-      training);
+  Trainer trainer(*backend,
+                  execution_program(make_schedule(find_generator("1f1b"), {1, microbatches}),
+                                    {training.model.layers}, training.grid),
+                  training);
   trainer.step(samples);
   return trainer.gradients();
 }

@@ -5,6 +5,7 @@
 
 #include <initializer_list>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,8 +52,13 @@ inline std::vector<TokenSample> random_samples(int count, int seq, int vocab, ui
   return all;
 }
 
-inline Training small_training(int layers, DType type, RankGrid grid) {
-  Training training;
+/// A training, and the ranks for which its Program is lowered.
+struct GridTraining : Training {
+  RankGrid grid;
+};
+
+inline GridTraining small_training(int layers, DType type, RankGrid grid) {
+  GridTraining training;
   training.model = small_model(layers);
   training.seq = grid.cp > 1 ? 4 * grid.cp : 6;
   training.microbatch_size = 2;
@@ -237,11 +243,11 @@ inline BucketRule bucket_rule(const Variant& variant) {
   return rule;
 }
 
-/// Of `tp` ranks that share a layer's tensors, `dp` that share the samples, and the variant's others.
-inline Strategy strategy_of(const Variant& variant, int tp, int dp) {
-  return {.tp = tp,
-          .cp = variant.context_parallel,
-          .dp = dp,
+inline Strategy strategy_of(const Variant& variant, const RankGrid& grid) {
+  return {.tp = grid.tp,
+          .cp = grid.cp,
+          .dp = grid.dp,
+          .pp = grid.pp,
           .cp_method = variant.cp_method,
           .sequence_parallel = variant.sequence_parallel,
           .recompute = variant.recompute,
@@ -258,7 +264,7 @@ inline std::vector<int> layers_of_model(const Placement& placement, std::vector<
   return layers;
 }
 
-inline Program execution_program(Schedule schedule, std::vector<int> layers, int dp,
+inline Program execution_program(Schedule schedule, std::vector<int> layers, const RankGrid& grid,
                                  const Variant& variant = {}) {
   validate(schedule);
   if (schedule.placement.pipelines() > 1) {
@@ -272,8 +278,8 @@ inline Program execution_program(Schedule schedule, std::vector<int> layers, int
                 .optimizer = true,
                 .braid = variant.braid,
                 .order = made_up_order,
-                .strategy = strategy_of(variant, variant.overlapped, dp),
-                .data_parallel = dp * variant.context_parallel > 1,
+                .strategy = strategy_of(variant, grid),
+                .data_parallel = grid.dp * grid.cp > 1,
                 .buckets = bucket_rule(variant),
                 .embedding = true,
                 .tied = variant.model.tied.value_or(variant.positions > 0),
@@ -295,7 +301,7 @@ inline std::vector<Variant> with_vision() {
 
 /// How `training` divides the samples of a step into the microbatches of such a program, and the vision
 /// encoder that stands before its model; and as many heads of keys as are exchanged.
-inline void divide_samples(Training& training, const Variant& variant) {
+inline void divide_samples(GridTraining& training, const Variant& variant) {
   training.model.variant = variant.model;
   training.model.positions = variant.positions;
   if (variant.positions > 0) training.model.family = Family::gpt;
@@ -316,22 +322,21 @@ inline std::vector<int> layers_of_stages(int stages, int each, const Variant& va
   return layers;
 }
 /// Those of a step of so many microbatches.
-inline std::vector<TokenSample> samples_for(int microbatches, const Training& training, uint32_t seed = 1) {
+inline std::vector<TokenSample> samples_for(int microbatches, const GridTraining& training,
+                                            uint32_t seed = 1) {
   return random_samples(microbatches * training.microbatch_size * training.grid.dp, training.seq,
                         training.model.vocab, seed, training.vision_tokens);
 }
-inline std::vector<TokenSample> samples_for(const Program& program, const Training& training,
+inline std::vector<TokenSample> samples_for(const Program& program, const GridTraining& training,
                                             uint32_t seed = 1) {
   return samples_for(program.schedule.all_microbatches(), training, seed);
 }
 
 /// What the model declares goes by it.
-inline Shape shape_of(const Training& training, const Variant& variant) {
-  Strategy strategy = strategy_of(variant, training.grid.tp, training.grid.dp);
-  strategy.pp = training.grid.pp;
+inline Shape shape_of(const GridTraining& training, const Variant& variant) {
   return {.seq = training.seq,
           .microbatch_size = training.microbatch_size,
-          .strategy = strategy,
+          .strategy = strategy_of(variant, training.grid),
           .element_bytes = static_cast<int>(bytes_of(training.type)),
           .vision_tokens = training.vision_tokens};
 }
@@ -345,22 +350,39 @@ inline void fit_vocabulary(Training& training, const Schedule& schedule) {
   if (shares_vocabulary(schedule)) training.model.vocab = 48;
 }
 
+struct Prepared {
+  GridTraining training;
+  Program program;
+};
+/// A training of a schedule on these ranks, with `layers` by virtual stage, by default one each but for a
+/// vision encoder's; of samples of `seq` tokens, or of as many as small_training() has.
+inline Prepared prepare(const Schedule& schedule, const RankGrid& grid, DType type, const Variant& variant,
+                        std::vector<int> layers = {}, int seq = 0) {
+  if (layers.empty()) layers = layers_of_stages(schedule.placement.stages(), 1, variant);
+  layers = layers_of_model(schedule.placement, std::move(layers));
+  GridTraining training = small_training(std::accumulate(layers.begin(), layers.end(), 0), type, grid);
+  if (seq > 0) training.seq = seq;
+  divide_samples(training, variant);
+  fit_vocabulary(training, schedule);
+  return {training, execution_program(schedule, layers, grid, variant)};
+}
+
 /// `layers` divided over the stages of the schedule, the first ones with one more.
 inline Program program_of(const std::string& schedule, const RankGrid& grid, int microbatches, int layers,
                           const Variant& variant = {}) {
   Schedule made = make_schedule(find_generator(schedule), {grid.pp, microbatches});
   const int stages = made.placement.depth();
-  return execution_program(std::move(made), even_partition(layers, stages), grid.dp, variant);
+  return execution_program(std::move(made), even_partition(layers, stages), grid, variant);
 }
 
 /// A training whose ranks are threads of this process.
 struct OnCpu {
-  OnCpu(const Training& training_, Program program, BackendOptions options = {.deadline_s = 20})
+  OnCpu(const GridTraining& training_, Program program, BackendOptions options = {.deadline_s = 20})
       : OnCpu(training_, std::move(program), [&] {
           options.world_size = training_.grid.size();
           return cpu::make_backend(options);
         }()) {}
-  OnCpu(const Training& training_, Program program, std::unique_ptr<Backend> on)
+  OnCpu(const GridTraining& training_, Program program, std::unique_ptr<Backend> on)
       : training(training_), backend(std::move(on)), trainer(*backend, std::move(program), training) {}
 
   [[nodiscard]] std::vector<TokenSample> samples(uint32_t seed = 1) {
@@ -368,7 +390,7 @@ struct OnCpu {
   }
   StepResult step(uint32_t seed = 1) { return trainer.step(samples(seed)); }
 
-  const Training training;
+  const GridTraining training;
   const std::unique_ptr<Backend> backend;
   Trainer trainer;
 };

@@ -120,7 +120,7 @@ std::vector<ParameterState*> ChunkState::all() {
 }
 
 ChunkState make_chunk(Device& device, Stream& stream, const Training& training, const ChunkShape& shape,
-                      int tp_index, OptimizerShare share, bool undoable) {
+                      TensorShare tensors, OptimizerShare share, bool undoable) {
   ChunkState chunk;
   chunk.first_layer = shape.first_layer;
   chunk.units =
@@ -132,8 +132,8 @@ ChunkState make_chunk(Device& device, Stream& stream, const Training& training, 
     const int first = is_vision(unit) ? 0 : shape.first_layer, whole = is_of_layer(unit) ? first + layer : -1;
     std::vector<ParameterState>& states = chunk.parameters[static_cast<size_t>(unit)].emplace_back();
     const bool shared = shape.vocabulary_ranks > 1 && (unit == Unit::head || unit == Unit::embedding);
-    const int shards = training.grid.tp * (shared ? shape.vocabulary_ranks : 1),
-              shard = tp_index + training.grid.tp * (shared ? shape.vocabulary_rank : 0);
+    const int shards = tensors.tp * (shared ? shape.vocabulary_ranks : 1),
+              shard = tensors.index + tensors.tp * (shared ? shape.vocabulary_rank : 0);
     for (const Parameter& parameter : unit_parameters(training.model, unit))
       states.push_back({parameter, whole, 0, {}, {}, bucket_of(shape.buckets, unit, layer), shards, shard});
   }

@@ -79,10 +79,14 @@ struct OptimizerShare {
   int index = 0, count = 1;
 };
 
-/// Makes a chunk's parameters, with their initial values, for place `tp_index` of the tensor-parallel group.
-/// With `undoable` it makes BucketState::undo.
+/// The tensor-parallel ranks, and this one among them.
+struct TensorShare {
+  int tp, index;
+};
+
+/// Makes a chunk's parameters, with their initial values. With `undoable` it makes BucketState::undo.
 ChunkState make_chunk(Device& device, Stream& stream, const Training& training, const ChunkShape& shape,
-                      int tp_index, OptimizerShare share, bool undoable = false);
+                      TensorShare tensors, OptimizerShare share, bool undoable = false);
 
 /// Frees the memory of a chunk's buffers.
 void release_chunk(Device& device, Stream& stream, ChunkState& chunk);

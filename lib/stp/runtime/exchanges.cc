@@ -57,7 +57,7 @@ void copy_heads(const UnitContext& context, Stream& stream, const std::vector<in
 // Copies `rank`'s two pieces of each whole sequence to its block, or back.
 void copy_pieces(const UnitContext& context, Stream& stream, const Tensor& own_heads, const Tensor& block,
                  int rank, bool to_block) {
-  const int64_t own_seq = context.training.own_seq(), rows = own_seq / 2, columns = block.columns;
+  const int64_t own_seq = context.own_seq(), rows = own_seq / 2, columns = block.columns;
   for (int64_t sample = 0; sample < context.training.microbatch_size; ++sample)
     for (const int64_t row : {int64_t{0}, rows}) {
       const int64_t position = position_of(context.cp(), rank, own_seq, row);

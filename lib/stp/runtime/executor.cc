@@ -152,8 +152,8 @@ void Executor::gather_again(TensorGroup& group, const Op& op) {
     SavedUnit& saved = rank->saved_unit(op);
     rank->gather->wait(rank->compute->fence());
     norm_again(*rank, *rank->gather, op);
-    saved[Between::gathered] = rank->context->make(*rank->gather, MemoryKind::working, training_.tokens(),
-                                                   saved[Saved::norm_output].columns);
+    saved[Between::gathered] = rank->context->make(
+        *rank->gather, MemoryKind::working, rank->context->tokens(), saved[Saved::norm_output].columns);
     parts.push_back({rank->gather.get(), saved[Saved::norm_output], saved[Between::gathered]});
   }
   group.again->all_gather(parts);
@@ -309,7 +309,7 @@ void Executor::issue_exchange(OpId id) {
 void Executor::wait_for_neighbour(RankState& rank, Stream& stream, OpId needed) {
   RankGrid::Place place = rank.place;
   place.pp = plan_.program.stream_of(needed).rank;
-  if (RankState* other = local(training_.grid.rank(place))) stream.wait(events(*other, needed).done);
+  if (RankState* other = local(grid_.rank(place))) stream.wait(events(*other, needed).done);
 }
 
 void Executor::issue_host_copy(OpId id) {

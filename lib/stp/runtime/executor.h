@@ -149,9 +149,9 @@ class Executor {
   void throw_away_forwards();
   void release_totals();
   [[nodiscard]] OptimizerShare share_of(const RankState& rank) const {
-    return plan_.program.strategy.zero ? OptimizerShare{rank.place.dp * training_.grid.cp + rank.place.cp,
-                                                        training_.grid.dp * training_.grid.cp}
-                                       : OptimizerShare{};
+    return plan_.program.strategy.zero
+               ? OptimizerShare{rank.place.dp * grid_.cp + rank.place.cp, grid_.dp * grid_.cp}
+               : OptimizerShare{};
   }
 
   /// Whether head and embedding, on different stages, share weights.
@@ -161,7 +161,7 @@ class Executor {
   }
   /// Of a token's loss.
   [[nodiscard]] double loss_factor() const {
-    const double tokens = static_cast<double>(training_.tokens()) * training_.grid.cp * training_.grid.dp;
+    const double tokens = double{1} * training_.microbatch_size * training_.seq * grid_.dp;
     return 1 / (tokens * plan_.program.schedule.all_microbatches());
   }
   /// With the vocabulary on all ranks: of what each rank has a copy, and a summand of the gradient.
@@ -176,7 +176,8 @@ class Executor {
   Backend& backend_;
   const ExecutionPlan& plan_;
   const Training& training_;
-  const Training encoder_training_;                      // of the vision encoder, if there is one
+  const Training encoder_training_;  // of the vision encoder, if there is one
+  const RankGrid grid_;
   std::vector<std::unique_ptr<RankState>> ranks_;        // by world rank
   std::vector<std::vector<TensorGroup>> tensor_groups_;  // by stage
   std::vector<std::vector<RankGroup>> data_groups_;      // by stage

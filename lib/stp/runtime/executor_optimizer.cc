@@ -84,7 +84,7 @@ void Executor::issue_pipeline_reduce(OpId id) {
   const int pp = plan_.program.stream_of(id).rank;
   // Chunk `chunk` of the first half's rank, or its copy.
   const auto chunk_here = [&](const RankState& rank, int chunk) -> const ChunkState& {
-    return rank.chunks[2 * rank.place.pp < training_.grid.pp ? chunk : 1 - chunk];
+    return rank.chunks[2 * rank.place.pp < grid_.pp ? chunk : 1 - chunk];
   };
   for (RankGroup& group : pipeline_groups_) {
     const auto is_of_op = [&](const RankState* rank) { return rank->place.pp == pp; };
@@ -176,8 +176,7 @@ void Executor::add_gradient_norms(TensorGroup& group) const {
     }
     if (partial.empty()) return;
     group.inside->all_reduce(Reduce::sum, partial);
-    for (size_t i = 0; i < partial.size(); ++i)
-      add_squares(*group.ranks[i], once / training_.grid.tp, partial[i].in);
+    for (size_t i = 0; i < partial.size(); ++i) add_squares(*group.ranks[i], once / grid_.tp, partial[i].in);
   };
   const std::vector<ChunkState>& chunks = group.ranks.front()->chunks;  // the same on all ranks
   for (size_t chunk = 0; chunk < chunks.size(); ++chunk)
@@ -185,7 +184,7 @@ void Executor::add_gradient_norms(TensorGroup& group) const {
   for (RankState* rank : group.ranks)  // sums over pipeline ranks, which all have, count once
     for (const Tensor& gradient :
          shared_groups_.empty() || rank->place.pp == 0 ? std::vector<Tensor>{} : shared_gradients(*rank))
-      add_squares(*rank, -once / training_.grid.tp, gradient);
+      add_squares(*rank, -once / grid_.tp, gradient);
   if (!training_.model.tied()) return;
   for (RankState* rank : group.ranks)  // the head's gradient is the embedding's, which is in the sum already
     if (const Tensor head = tied_gradient(*rank, Unit::head)) add_squares(*rank, -1, head);

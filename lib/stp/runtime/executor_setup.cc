@@ -51,15 +51,17 @@ ExecutionPlan make_plan(Program program) {
 }
 
 Executor::Executor(Backend& backend, const ExecutionPlan& plan, const Training& training)
-    : backend_(backend), plan_(plan), training_(training), encoder_training_(training.of_encoder()) {
-  Shape shape{.seq = training.seq,
-              .microbatch_size = training.microbatch_size,
-              .strategy = plan.program.strategy,
-              .element_bytes = static_cast<int>(bytes_of(training.type)),
-              .vision_tokens = training.vision_tokens,
-              .shares_vocabulary = plan.program.vocabulary != Vocabulary::whole};
-  shape.strategy.tp = training.grid.tp;
-  shape.strategy.pp = training.grid.pp;
+    : backend_(backend),
+      plan_(plan),
+      training_(training),
+      encoder_training_(training.of_encoder()),
+      grid_(plan.program.strategy.grid()) {
+  const Shape shape{.seq = training.seq,
+                    .microbatch_size = training.microbatch_size,
+                    .strategy = plan.program.strategy,
+                    .element_bytes = static_cast<int>(bytes_of(training.type)),
+                    .vision_tokens = training.vision_tokens,
+                    .shares_vocabulary = plan.program.vocabulary != Vocabulary::whole};
   for (const int layers : plan.program.layers_per_stage)
     offloaded_.push_back(offloaded_tensors(training.model, shape, Implementation::suite, layers,
                                            plan.program.strategy.offload));
@@ -93,17 +95,16 @@ void Executor::make_ranks() {
   const Placement& placement = program.schedule.placement;
   for (const int world_rank : backend_.ranks()) {
     Device& device = backend_.device(world_rank);
-    ranks_.push_back(
-        std::make_unique<RankState>(RankState{world_rank, training_.grid.place(world_rank), device}));
+    ranks_.push_back(std::make_unique<RankState>(RankState{world_rank, grid_.place(world_rank), device}));
     RankState& rank = *ranks_.back();
     issuing_ = &rank;
     const auto make = [&](const char* name, StreamPriority priority) {
       return device.make_stream(name, priority);
     };
     rank.compute = make("compute", StreamPriority::compute);
-    if (training_.grid.tp > 1) rank.tp = make("tp", StreamPriority::communication);
-    if (training_.grid.cp > 1) rank.cp = make("cp", StreamPriority::communication);
-    if (training_.grid.cp * training_.grid.dp * placement.pipelines() > 1 || reduces_embedding())
+    if (grid_.tp > 1) rank.tp = make("tp", StreamPriority::communication);
+    if (grid_.cp > 1) rank.cp = make("cp", StreamPriority::communication);
+    if (grid_.cp * grid_.dp * placement.pipelines() > 1 || reduces_embedding())
       rank.dp = make("dp", StreamPriority::communication);
     if (program.strategy.sequence_parallel) rank.gather = make("gather", StreamPriority::communication);
     if (program.strategy.offload > 0) {
@@ -124,7 +125,7 @@ void Executor::make_ranks() {
             device, *rank.compute, training_,
             {plan_.first_layer[stage], program.layers_per_stage[stage], program.has_embedding(stage),
              program.has_head(stage), program.buckets(stage), program.vocabulary_ranks(), rank.place.pp},
-            rank.place.tp, share_of(rank), program.strategy.post_validation));
+            {grid_.tp, rank.place.tp}, share_of(rank), program.strategy.post_validation));
       }
     } catch (const std::runtime_error& error) {  // out of memory
       throw std::runtime_error("rank " + std::to_string(world_rank) + ", its parameters: " + error.what());
@@ -167,17 +168,16 @@ void Executor::add_group(std::vector<RankGroup>& to, const std::string& name, co
 
 // All processes make their groups in the same order.
 void Executor::make_groups() {
-  const RankGrid& grid = training_.grid;
-  std::vector<int> all(grid.size());
+  std::vector<int> all(grid_.size());
   std::iota(all.begin(), all.end(), 0);
-  tensor_groups_.resize(grid.pp);
-  data_groups_.resize(grid.pp);
-  context_groups_.resize(grid.pp);
-  tensor_rings_.resize(grid.pp);
+  tensor_groups_.resize(grid_.pp);
+  data_groups_.resize(grid_.pp);
+  context_groups_.resize(grid_.pp);
+  tensor_rings_.resize(grid_.pp);
   make_vocabulary_groups();
-  for (int world_rank = 0; world_rank < grid.size(); ++world_rank) {
-    const RankGrid::Place place = grid.place(world_rank);
-    const std::vector<int> members = grid.tensor_group(world_rank);
+  for (int world_rank = 0; world_rank < grid_.size(); ++world_rank) {
+    const RankGrid::Place place = grid_.place(world_rank);
+    const std::vector<int> members = grid_.tensor_group(world_rank);
     if (place.tp == 0) {
       if (RankGroup group = make_group("tp", members); group.group) {
         TensorGroup made{
@@ -186,34 +186,34 @@ void Executor::make_groups() {
         tensor_groups_[place.pp].push_back(std::move(made));
       }
     }
-    if (place.cp == 0 && grid.cp > 1)
-      add_group(context_groups_[place.pp], "cp", grid.context_group(world_rank),
+    if (place.cp == 0 && grid_.cp > 1)
+      add_group(context_groups_[place.pp], "cp", grid_.context_group(world_rank),
                 plan_.program.strategy.exchanges_heads() ? GroupUse::collectives : GroupUse::transfers);
     if (place.tp == 0 && plan_.program.strategy.overlaps())
       add_group(tensor_rings_[place.pp], "tp ring", members, GroupUse::transfers);
-    if (place.cp == 0 && place.dp == 0 && grid.cp * grid.dp > 1)
-      add_group(data_groups_[place.pp], "dp", grid.data_group(world_rank));
-    if (plan_.program.schedule.placement.pipelines() > 1 && 2 * place.pp < grid.pp) {
+    if (place.cp == 0 && place.dp == 0 && grid_.cp * grid_.dp > 1)
+      add_group(data_groups_[place.pp], "dp", grid_.data_group(world_rank));
+    if (plan_.program.schedule.placement.pipelines() > 1 && 2 * place.pp < grid_.pp) {
       RankGrid::Place other = place;
-      other.pp = grid.pp - 1 - place.pp;
-      add_group(pipeline_groups_, "pipelines", {world_rank, grid.rank(other)});
+      other.pp = grid_.pp - 1 - place.pp;
+      add_group(pipeline_groups_, "pipelines", {world_rank, grid_.rank(other)});
     }
     // The ranks that divide the gradients: those of one replica, or with ZeRO-1 of all replicas; with
     // post-validation, those of one stage.
     const bool zero = plan_.program.strategy.zero, by_stage = plan_.program.strategy.post_validation;
     if (place.tp == 0 && (place.pp == 0 || by_stage) && ((place.dp == 0 && place.cp == 0) || !zero)) {
-      std::vector<int> sharing = zero ? all : grid.model_group(world_rank);
-      if (by_stage) std::erase_if(sharing, [&](int rank) { return grid.place(rank).pp != place.pp; });
+      std::vector<int> sharing = zero ? all : grid_.model_group(world_rank);
+      if (by_stage) std::erase_if(sharing, [&](int rank) { return grid_.place(rank).pp != place.pp; });
       add_group(model_groups_, "model", sharing);
     }
   }
   const Placement& placement = plan_.program.schedule.placement;
   const int first = placement.rank_of(0), last = placement.rank_of(placement.stages() - 1);
-  for (int world_rank = 0; reduces_embedding() && world_rank < grid.size(); ++world_rank) {
-    RankGrid::Place place = grid.place(world_rank);
+  for (int world_rank = 0; reduces_embedding() && world_rank < grid_.size(); ++world_rank) {
+    RankGrid::Place place = grid_.place(world_rank);
     if (place.pp != first) continue;
     place.pp = last;
-    add_group(tied_groups_, "embedding", {world_rank, grid.rank(place)});
+    add_group(tied_groups_, "embedding", {world_rank, grid_.rank(place)});
   }
   if (backend_.processes().count() > 1) world_ = make_group("world", all);
 }
@@ -222,9 +222,9 @@ void Executor::make_vocabulary_groups() {
   const Program& program = plan_.program;
   vocabulary_groups_.resize(program.streams.size());
   if (program.vocabulary == Vocabulary::whole) return;
-  const int per_stage = training_.grid.size() / training_.grid.pp;
+  const int per_stage = grid_.size() / grid_.pp;
   for (int i = 0; i < per_stage; ++i) {
-    const std::vector<int> members = training_.grid.pipeline_group(i);
+    const std::vector<int> members = grid_.pipeline_group(i);
     for (uint32_t stream = 0; stream < program.streams.size(); ++stream)
       if (program.streams[stream].kind == StreamKind::vocabulary)
         add_group(vocabulary_groups_[stream], "vocabulary", members);
@@ -234,17 +234,16 @@ void Executor::make_vocabulary_groups() {
 
 void Executor::make_links() {
   const Program& program = plan_.program;
-  const RankGrid& grid = training_.grid;
   links_.resize(program.streams.size());
   for (uint32_t stream = 0; stream < program.streams.size(); ++stream) {
     const ProgramStream& info = program.streams[stream];
     if (info.kind != StreamKind::p2p) continue;
-    const int per_stage = grid.size() / grid.pp;
+    const int per_stage = grid_.size() / grid_.pp;
     for (int i = 0; i < per_stage; ++i) {
-      RankGrid::Place place = grid.place(i);
+      RankGrid::Place place = grid_.place(i);
       const auto at = [&](int pp) {
         place.pp = pp;
-        return grid.rank(place);
+        return grid_.rank(place);
       };
       const std::vector<int> ends{at(info.rank), at(info.peer)};
       Link link;
@@ -311,7 +310,7 @@ void Executor::visit_whole(
       rank.device.release(*rank.compute, parts[i].out);
     }
   };
-  for (int pp = 0; pp < training_.grid.pp; ++pp)
+  for (int pp = 0; pp < grid_.pp; ++pp)
     for (int chunk = 0; chunk < plan_.program.schedule.chunks(); ++chunk) {
       if (!shares) {
         for (const auto& rank : ranks_)

@@ -27,12 +27,13 @@ void upload_patches(RankState& rank, const Training& training, std::span<const T
 }
 
 // The positions of a microbatch's tokens in their sequences.
-Tensor upload_positions(const RankState& rank, const Training& training) {
+Tensor upload_positions(const RankState& rank) {
+  const UnitContext& context = *rank.context;
   std::vector<int32_t> positions;
-  for (int64_t i = 0; i < training.tokens(); ++i)
+  for (int64_t i = 0; i < context.tokens(); ++i)
     positions.push_back(static_cast<int32_t>(
-        position_of(training.grid.cp, rank.place.cp, training.own_seq(), i % training.own_seq())));
-  Tensor tensor = rank.device.allocate(*rank.compute, MemoryKind::data, DType::i32, training.tokens(), 1);
+        position_of(context.cp(), rank.place.cp, context.own_seq(), i % context.own_seq())));
+  Tensor tensor = rank.device.allocate(*rank.compute, MemoryKind::data, DType::i32, context.tokens(), 1);
   rank.device.upload(*rank.compute, tensor, std::as_bytes(std::span(positions)));
   return tensor;
 }
@@ -105,10 +106,11 @@ void Executor::others_wait_for_compute(RankState& rank) const {
 void Executor::begin_step(std::span<const TokenSample> samples) {
   issuing_op_.reset();
   const Schedule& schedule = plan_.program.schedule;
-  const size_t per_replica = samples.size() / training_.grid.dp;
+  const size_t per_replica = samples.size() / grid_.dp;
   for (const auto& rank : ranks_) {
     issuing_ = rank.get();
     Device& device = rank->device;
+    const UnitContext& context = *rank->context;
     rank->ops.assign(plan_.program.rank_begin[rank->place.pp + 1] - plan_.program.rank_begin[rank->place.pp],
                      {});
     rank->arrivals.clear();
@@ -123,13 +125,11 @@ void Executor::begin_step(std::span<const TokenSample> samples) {
         std::vector<int32_t> flat;
         for (int i = 0; i < training_.microbatch_size; ++i) {
           const auto& row = own[static_cast<size_t>(microbatch) * training_.microbatch_size + i].*member;
-          for (int j = 0; j < training_.own_seq(); ++j)
-            flat.push_back(j < images
-                               ? -1
-                               : row[position_of(training_.grid.cp, rank->place.cp, training_.own_seq(), j)]);
+          for (int j = 0; j < context.own_seq(); ++j)
+            flat.push_back(j < images ? -1
+                                      : row[position_of(context.cp(), rank->place.cp, context.own_seq(), j)]);
         }
-        tensors.push_back(
-            device.allocate(*rank->compute, MemoryKind::data, DType::i32, training_.tokens(), 1));
+        tensors.push_back(device.allocate(*rank->compute, MemoryKind::data, DType::i32, context.tokens(), 1));
         device.upload(*rank->compute, tensors.back(), std::as_bytes(std::span(flat)));
       }
     };
@@ -139,8 +139,7 @@ void Executor::begin_step(std::span<const TokenSample> samples) {
       if (plan_.program.has_embedding(stage)) {
         upload(rank->tokens, &TokenSample::tokens, training_.image_tokens(), pipeline);
         upload_patches(*rank, training_, own);
-        if (training_.model.positions > 0 && !rank->positions)
-          rank->positions = upload_positions(*rank, training_);
+        if (training_.model.positions > 0 && !rank->positions) rank->positions = upload_positions(*rank);
       }
       if (!plan_.program.has_head(stage)) continue;
       upload(rank->targets, &TokenSample::targets, 0, pipeline);

@@ -13,9 +13,9 @@ int64_t first_entry(const RankState& rank, const Op& op) {
 }
 
 Tensor make_statistics(const RankState& rank, Stream& stream, int64_t columns) {
-  const Training& training = rank.context->training;
-  return rank.device.allocate(stream, MemoryKind::working, statistics_type(training.type), training.tokens(),
-                              columns);
+  const UnitContext& context = *rank.context;
+  return rank.device.allocate(stream, MemoryKind::working, statistics_type(context.training.type),
+                              context.tokens(), columns);
 }
 
 // All rows of statistics, or those of the tokens that the rank's gradient has.

@@ -65,7 +65,7 @@ void Executor::issue_optimizer(OpId id) {
   const int pp = plan_.program.stream_of(id).rank;
   for (RankState* rank : ranks_of(pp)) {
     begin(*rank, *rank->compute, id);
-    if (pp + 1 == training_.grid.pp) {
+    if (pp + 1 == grid_.pp) {
       add_prefix(*rank, *rank->compute);
       rank->total = std::exchange(rank->norm, {});
     }
@@ -139,7 +139,7 @@ void Executor::throw_away_forwards() {
     rank->tokens.clear();
     rank->targets.clear();
     rank->loss = {};
-    if (rank->place.pp + 1 < training_.grid.pp) release_all(*rank, {std::exchange(rank->total, {})});
+    if (rank->place.pp + 1 < grid_.pp) release_all(*rank, {std::exchange(rank->total, {})});
     rank->device.synchronize();
   }
 }

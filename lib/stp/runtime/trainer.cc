@@ -86,33 +86,24 @@ struct Trainer::State {
 };
 
 Trainer::Trainer(Backend& backend, Program program, const Training& training) {
-  const RankGrid& grid = training.grid;
-  const auto expect_ranks = [](const std::string& field, int ranks, const std::string& what, int expected,
-                               const std::string& remedy = "make them agree") {
-    if (ranks != expected)
-      throw InputError("", field,
-                       std::to_string(ranks) + " ranks, but the " + what + " " + std::to_string(expected),
-                       remedy);
-  };
-  expect_ranks("parallel.cp", grid.cp, "program is for", program.strategy.cp);
-  if (program.strategy.overlaps())
-    expect_ranks("parallel.tp", grid.tp, "program is for", program.strategy.tp);
-  if (grid.cp > 1 && training.seq % (2 * grid.cp) != 0)
-    throw InputError("", "parallel.cp",
-                     "cannot divide " + std::to_string(training.seq) +
-                         " tokens into two pieces for each of " + std::to_string(grid.cp) + " ranks",
-                     "make seq a multiple of 2 * parallel.cp");
   const Strategy& strategy = program.strategy;
   const Placement& placement = program.schedule.placement;
+  if (strategy.pp != program.schedule.pp())
+    throw std::logic_error("the strategy has other pipeline ranks than the schedule");
   if (training.model.tied() && placement.rank_of(0) != placement.rank_of(placement.stages() - 1) &&
       std::ranges::find(program.ops, OpKind::embedding_reduce, &Op::kind) == program.ops.end())
     throw std::logic_error("the program does not sum the tied head's gradient");
   if (training.model.tied() && strategy.post_validation)
     throw InputError("", "post_validation", "delays the sum of a tied head's gradient",
                      "use a model with an untied head, or remove it");
+  if (strategy.cp > 1 && training.seq % (2 * strategy.cp) != 0)
+    throw InputError("", "parallel.cp",
+                     "cannot divide " + std::to_string(training.seq) +
+                         " tokens into two pieces for each of " + std::to_string(strategy.cp) + " ranks",
+                     "make seq a multiple of 2 * parallel.cp");
   check_length(training.model, training.seq);
-  check_exchanged_heads(training.model, grid.tp, program.strategy);
-  check_shared_vocabulary(training.model, grid.tp, program.vocabulary_ranks());
+  check_exchanged_heads(training.model, strategy.tp, strategy);
+  check_shared_vocabulary(training.model, strategy.tp, program.vocabulary_ranks());
   if (program.vision_layers != training.model.vision.layers)
     throw InputError("", "model",
                      "has " + std::to_string(training.model.vision.layers) +
@@ -124,8 +115,11 @@ Trainer::Trainer(Backend& backend, Program program, const Training& training) {
                      std::to_string(training.vision_tokens) + " do not make whole tokens among the " +
                          std::to_string(training.seq) + " of seq",
                      "use a multiple of " + std::to_string(kTokensMerged) + ", at most so many times seq");
-  expect_ranks("parallel.pp", grid.pp, "schedule has", program.schedule.pp());
-  expect_ranks("parallel", grid.size(), "backend has", backend.world_size(), "start as many");
+  if (strategy.world_size() != backend.world_size())
+    throw InputError("", "parallel",
+                     std::to_string(strategy.world_size()) + " ranks, but the backend has " +
+                         std::to_string(backend.world_size()),
+                     "start as many");
   state_ = std::make_unique<State>(backend, training, std::move(program));
   state_->run(
       [&] { state_->executor = std::make_unique<Executor>(backend, state_->plan, state_->training); });
@@ -134,10 +128,9 @@ Trainer::Trainer(Backend& backend, Program program, const Training& training) {
 Trainer::~Trainer() = default;
 
 StepResult Trainer::step(const std::vector<TokenSample>& samples) {
-  const RankGrid& grid = state_->training.grid;
   const Program& program = state_->plan.program;
-  const size_t expected =
-      static_cast<size_t>(program.schedule.all_microbatches()) * state_->training.microbatch_size * grid.dp;
+  const size_t expected = static_cast<size_t>(program.schedule.all_microbatches()) *
+                          state_->training.microbatch_size * program.strategy.dp;
   if (samples.size() != expected)
     throw std::logic_error("a step of " + std::to_string(expected) + " samples was given " +
                            std::to_string(samples.size()));

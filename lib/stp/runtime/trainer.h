@@ -45,8 +45,8 @@ using ReadShard = std::function<void(MatrixShard& shard)>;
 
 class Trainer {
  public:
-  /// `program` must hold an optimizer op per rank, and gradient reductions if the grid has dp > 1. InputError
-  /// if training.grid does not fit the program or the backend; std::runtime_error if the run fails.
+  /// `program` must hold an optimizer op per rank, and gradient reductions if its strategy has dp > 1.
+  /// InputError if it does not fit the training or the backend; std::runtime_error if the run fails.
   Trainer(Backend& backend, Program program, const Training& training);
   ~Trainer();
 

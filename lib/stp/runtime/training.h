@@ -1,4 +1,4 @@
-// The description of a training run.
+// The description of a training run, but for its strategy, which is the Program's.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,6 @@
 #include "stp/device/tensor.h"
 #include "stp/model/config.h"
 #include "stp/model/parameters.h"
-#include "stp/model/strategy.h"
 
 namespace stp {
 
@@ -18,7 +17,6 @@ struct Training {
   int seq = 1, microbatch_size = 1;
   int vision_tokens = 0;    // per sample, in the model's vision encoder
   DType type = DType::f32;  // X in kernel_arguments.h: of weights, activations and their gradients
-  RankGrid grid;
   Initialisation initialisation;
   AdamW optimizer;
   double clip_norm = 1;      // largest global gradient norm; larger gradients are scaled down to it
@@ -27,9 +25,6 @@ struct Training {
   /// no meaning: the host would need longer to make a rank's weights than the rank for its steps.
   int64_t initial_repeat = 0;
 
-  /// Tokens on one context-parallel rank: of a sample; of a microbatch.
-  [[nodiscard]] int own_seq() const { return seq / grid.cp; }
-  [[nodiscard]] int64_t tokens() const { return int64_t{microbatch_size} * own_seq(); }
   /// The number of tokens that a sample's image becomes; they are the sample's first tokens.
   [[nodiscard]] int image_tokens() const { return vision_tokens / kTokensMerged; }
   /// The same training for the vision encoder's layers as a model.

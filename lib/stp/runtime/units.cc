@@ -32,7 +32,7 @@ void for_each_image(const UnitContext& context, const Tensor& images, const Tens
 AttentionShape UnitContext::attention_shape() const {
   const ModelConfig& model = training.model;
   return {.batch = training.microbatch_size,
-          .seq = training.own_seq(),
+          .seq = own_seq(),
           .q_heads = model.q_heads / tp(),
           .kv_heads = model.kv_heads / tp(),
           .head_dim = model.head_dim,

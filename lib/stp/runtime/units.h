@@ -87,10 +87,12 @@ struct UnitContext {
   int tp_index, cp_index;
   const Strategy& strategy;  // the Program's
 
-  [[nodiscard]] int tp() const { return training.grid.tp; }
-  [[nodiscard]] int cp() const { return training.grid.cp; }
+  [[nodiscard]] int tp() const { return strategy.tp; }
+  [[nodiscard]] int cp() const { return strategy.cp; }
+  /// Tokens of a sample on one context-parallel rank.
+  [[nodiscard]] int own_seq() const { return training.seq / cp(); }
   /// Rows of an activation: of all tensor-parallel ranks; of this rank, between units.
-  [[nodiscard]] int64_t tokens() const { return training.tokens(); }
+  [[nodiscard]] int64_t tokens() const { return int64_t{training.microbatch_size} * own_seq(); }
   [[nodiscard]] int64_t own_tokens() const { return strategy.sequence_parallel ? tokens() / tp() : tokens(); }
   [[nodiscard]] AttentionShape attention_shape() const;
   /// The rows of `all` that belong to the tensor-parallel rank `step` places before this one.
