@@ -82,20 +82,14 @@ PassCosts read_pass_costs(JsonInput input) {
 }
 
 // Tokens of a sample in the model's vision encoder; 0 without one.
-int read_vision_tokens(JsonInput& input, const ModelConfig& model, int seq) {
+int read_vision_tokens(JsonInput& input, const ModelConfig& model) {
   if (!model.has_vision()) {
     if (input.has("vision_tokens"))
       throw input.error("vision_tokens", "is given, but " + model.name + " has no vision encoder",
                         "remove it, or use a model with a vision_config");
     return 0;
   }
-  const int tokens = input.integer("vision_tokens", 1, 1 << 24);
-  if (!vision_tokens_fit(tokens, seq))
-    throw input.error("vision_tokens",
-                      std::to_string(tokens) + " do not make whole tokens among the " + std::to_string(seq) +
-                          " of seq, one of " + std::to_string(kTokensMerged),
-                      "use a multiple, at most " + std::to_string(kTokensMerged) + " times seq");
-  return tokens;
+  return input.integer("vision_tokens", 1, 1 << 24);
 }
 
 // The content of a cluster's file, with the configuration's values in place of the file's.
@@ -155,7 +149,7 @@ void read_model_and_samples(JsonInput& input, SampledModel& of) {
   of.model = read_model(*of.model_data.content, of.model_data.path);
   of.seq = input.integer("seq", 1, 1 << 24);
   check_window(input, of.model_data, of.seq);
-  of.vision_tokens = read_vision_tokens(input, of.model, of.seq);
+  of.vision_tokens = read_vision_tokens(input, of.model);
 }
 
 Experiment::Hardware read_hardware(JsonInput& input, const Changes& changes, Strategy& strategy,
@@ -201,9 +195,8 @@ void check_layers(const JsonInput& input, const Experiment& experiment, const st
 void check_model(const JsonInput& input, const Experiment& experiment, const SampledModel& of) {
   const ModelConfig& model = of.model;
   try {
-    check_length(model, of.seq);
     check_shardable(model, experiment.strategy.tp);
-    check_exchanged_heads(model, experiment.strategy.tp, experiment.strategy);
+    check_divisible(model, experiment.strategy, of.seq, of.vision_tokens);
   } catch (const InputError& error) {
     throw error.below(experiment.field).in_file(input.file());
   }

@@ -116,14 +116,9 @@ void read_strategy_of_units(JsonInput& input, Experiment& experiment, const Mode
   // One rank has no rows to divide. Like Megatron-LM, it then has no collectives that would only order ops.
   strategy.sequence_parallel = input.boolean_or("sequence_parallel", false) && strategy.tp > 1;
   strategy.recompute = read_recompute(input);
-  const std::string tokens = "cannot divide " + std::to_string(seq) + " tokens ";
-  if (strategy.cp > 1 && seq % (2 * strategy.cp) != 0)
-    throw input.error("parallel.cp",
-                      tokens + "into two pieces for each of " + std::to_string(strategy.cp) + " ranks",
-                      "make seq a multiple of 2 * parallel.cp");
   if (strategy.sequence_parallel && seq / strategy.cp % strategy.tp != 0)
     throw input.error("sequence_parallel",
-                      tokens + "by " +
+                      "cannot divide " + std::to_string(seq) + " tokens by " +
                           (strategy.cp == 1 ? "" : std::to_string(strategy.cp) + " context-parallel and ") +
                           std::to_string(strategy.tp) + " tensor-parallel ranks",
                       strategy.cp == 1 ? "make seq a multiple of parallel.tp"

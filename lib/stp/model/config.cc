@@ -138,18 +138,6 @@ ModelConfig padded(ModelConfig model, int tp) {
   return model;
 }
 
-void check_length(const ModelConfig& model, int seq) {
-  if (model.positions > 0 && seq > model.positions)
-    throw InputError("", "seq",
-                     "is " + std::to_string(seq) + ", and " + model.name + " has " +
-                         std::to_string(model.positions) + " learned positions",
-                     "use a shorter seq, or more max_position_embeddings");
-}
-
-bool vision_tokens_fit(int vision_tokens, int seq) {
-  return vision_tokens > 0 && vision_tokens % kTokensMerged == 0 && vision_tokens / kTokensMerged <= seq;
-}
-
 double model_flops(const ModelConfig& model, int seq, int vision_tokens) {
   const double L = model.layers, h = model.hidden, q = double{1} * model.head_dim * model.q_heads;
   const double per_token = 6 * (L * (2 * h * q + 2 * h * model.head_dim * model.kv_heads +

@@ -98,11 +98,6 @@ ModelConfig read_model(const nlohmann::json& content, const std::string& file);
 /// does.
 ModelConfig padded(ModelConfig model, int tp);
 
-/// Throws InputError if a sequence of `seq` tokens has more than the model's learned positions.
-void check_length(const ModelConfig& model, int seq);
-/// Whether `vision_tokens` tokens of an image merge into whole tokens, at most `seq`.
-bool vision_tokens_fit(int vision_tokens, int seq);
-
 /// A sequence, and the target token after each of its tokens. With a vision encoder, `patches` has rows of
 /// kPatchElements values, of an image. The image's tokens then replace the first tokens, which are not read.
 struct TokenSample {

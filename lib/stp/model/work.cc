@@ -437,18 +437,31 @@ void check_shared_vocabulary(const ModelConfig& model, int tp, int ranks) {
                      "use divisors, or pad the model's vocab_size (--set model.vocab_size=N)");
 }
 
-void check_exchanged_heads(const ModelConfig& model, int tp, const Strategy& strategy) {
-  if (!strategy.exchanges_heads()) return;
-  const auto check = [&](const std::string& what, int heads) {
-    if (heads / tp % strategy.cp != 0)
+void check_divisible(const ModelConfig& model, const Strategy& strategy, int seq, int vision_tokens) {
+  if (model.positions > 0 && seq > model.positions)
+    throw InputError("", "seq",
+                     "is " + std::to_string(seq) + ", and " + model.name + " has " +
+                         std::to_string(model.positions) + " learned positions",
+                     "use a shorter seq, or more max_position_embeddings");
+  if (model.has_vision() &&
+      (vision_tokens <= 0 || vision_tokens % kTokensMerged != 0 || vision_tokens / kTokensMerged > seq))
+    throw InputError("", "vision_tokens",
+                     std::to_string(vision_tokens) + " do not make whole tokens among the " +
+                         std::to_string(seq) + " of seq, one of " + std::to_string(kTokensMerged),
+                     "use a multiple, at most " + std::to_string(kTokensMerged) + " times seq");
+  if (strategy.cp > 1 && seq % (2 * strategy.cp) != 0)
+    throw InputError("", "parallel.cp",
+                     "cannot divide " + std::to_string(seq) + " tokens into two pieces for each of " +
+                         std::to_string(strategy.cp) + " ranks",
+                     "make seq a multiple of 2 * parallel.cp");
+  for (const auto& [what, all] : {std::pair{"attention", model.q_heads}, {"key and value", model.kv_heads}})
+    if (const int heads = all / strategy.tp; strategy.exchanges_heads() && heads % strategy.cp != 0)
       throw InputError("", "parallel.cp_method",
                        "is all-to-all, and parallel.cp " + std::to_string(strategy.cp) +
-                           " does not divide the " + std::to_string(heads / tp) + " " + what + " heads of " +
-                           model.name + " on each of " + std::to_string(tp) + " tensor-parallel ranks",
+                           " does not divide the " + std::to_string(heads) + " " + what + " heads of " +
+                           model.name + " on each of " + std::to_string(strategy.tp) +
+                           " tensor-parallel ranks",
                        "use a divisor for parallel.cp, less parallel.tp, or the method ring");
-  };
-  check("attention", model.q_heads);
-  check("key and value", model.kv_heads);
 }
 
 }  // namespace stp

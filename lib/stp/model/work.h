@@ -153,7 +153,9 @@ void check_shardable(const ModelConfig& model, int tp);
 /// Throws InputError about pp if the vocabulary cannot be divided over tp · ranks.
 void check_shared_vocabulary(const ModelConfig& model, int tp, int ranks);
 
-/// Throws InputError about cp_method if `strategy` exchanges heads and cp does not divide a rank's heads.
-void check_exchanged_heads(const ModelConfig& model, int tp, const Strategy& strategy);
+/// Throws InputError about seq, vision_tokens, cp or cp_method if samples of `seq` tokens have more than the
+/// model's learned positions, an image's tokens do not merge into whole tokens, at most `seq`, or cp does not
+/// divide the tokens or, where heads are exchanged, a rank's heads.
+void check_divisible(const ModelConfig& model, const Strategy& strategy, int seq, int vision_tokens);
 
 }  // namespace stp

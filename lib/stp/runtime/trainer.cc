@@ -96,13 +96,7 @@ Trainer::Trainer(Backend& backend, Program program, const Training& training) {
   if (training.model.tied() && strategy.post_validation)
     throw InputError("", "post_validation", "delays the sum of a tied head's gradient",
                      "use a model with an untied head, or remove it");
-  if (strategy.cp > 1 && training.seq % (2 * strategy.cp) != 0)
-    throw InputError("", "parallel.cp",
-                     "cannot divide " + std::to_string(training.seq) +
-                         " tokens into two pieces for each of " + std::to_string(strategy.cp) + " ranks",
-                     "make seq a multiple of 2 * parallel.cp");
-  check_length(training.model, training.seq);
-  check_exchanged_heads(training.model, strategy.tp, strategy);
+  check_divisible(training.model, strategy, training.seq, training.vision_tokens);
   check_shared_vocabulary(training.model, strategy.tp, program.vocabulary_ranks());
   if (program.vision_layers != training.model.vision.layers)
     throw InputError("", "model",
@@ -110,11 +104,6 @@ Trainer::Trainer(Backend& backend, Program program, const Training& training) {
                          " layers of a vision encoder, but the program is for " +
                          std::to_string(program.vision_layers),
                      "make them agree");
-  if (training.model.has_vision() && !vision_tokens_fit(training.vision_tokens, training.seq))
-    throw InputError("", "vision_tokens",
-                     std::to_string(training.vision_tokens) + " do not make whole tokens among the " +
-                         std::to_string(training.seq) + " of seq",
-                     "use a multiple of " + std::to_string(kTokensMerged) + ", at most so many times seq");
   if (strategy.world_size() != backend.world_size())
     throw InputError("", "parallel",
                      std::to_string(strategy.world_size()) + " ranks, but the backend has " +
