@@ -50,7 +50,7 @@ TEST_F(GpuFailure, WhatOneRankFindsEndsAllAndNamesRankStreamAndOp) {
 // In training: what is not finite is found by kernels, in the last rank's head and in what follows from it;
 // which of them is read first depends on how far the GPU has come.
 TEST_F(GpuFailure, WhatIsNotFiniteEndsTrainingAndNamesRankAndOp) {
-  GridTraining training = small_training(2, DType::bf16, {.pp = 2});
+  auto training = small_training(2, DType::bf16, {.pp = 2});
   training.initialisation.weight_deviation = 1e30;
   const auto backend = cuda::make_backend({.world_size = 2, .deadline_s = 60});
   Trainer trainer(*backend, program_of("1f1b", training.grid, 3, 2), training);

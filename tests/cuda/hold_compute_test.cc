@@ -37,7 +37,7 @@ class HoldCompute : public CudaOnHost {
   // how often depends on addresses. And the losses of both.
   static std::pair<std::vector<Given>, std::vector<double>> step(double hold_us, bool graphs) {
     fake_cuda::reset(1);
-    const GridTraining training = small_training(2, DType::f32, {.tp = 2});
+    const auto training = small_training(2, DType::f32, {.tp = 2});
     const auto times = [](CallKind, double, const std::vector<int>&) { return CallTime{1e-6, 1e-6}; };
     const auto backend = make_replay_backend(
         {.world_size = 2, .deadline_s = kNever, .graphs = graphs, .hold_compute_us = hold_us},

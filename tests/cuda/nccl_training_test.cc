@@ -87,7 +87,7 @@ TEST(NcclTraining, EqualsTheReferenceForSchedulesAndGrids) {
     SCOPED_TRACE(each.schedule);
     fake_cuda::reset(seed++);
     FakeNccl nccl;
-    const GridTraining training = small_training(4, DType::f32, each.grid);
+    const auto training = small_training(4, DType::f32, each.grid);
     const auto samples = samples_for(kMicrobatches, training);
     const auto exact = reference::first_step(training.model, training.initialisation, samples);
     const Trained found = train(each.schedule, training, kMicrobatches, samples, each.variant);
@@ -117,7 +117,7 @@ TEST(NcclTraining, EqualsTheReferenceForSchedulesAndGrids) {
 TEST(NcclTraining, GradientsOfNormGainsAreReducedTogether) {
   fake_cuda::reset(5);
   FakeNccl nccl;
-  const GridTraining training = small_training(4, DType::f32, {.tp = 2, .pp = 2});
+  const auto training = small_training(4, DType::f32, {.tp = 2, .pp = 2});
   EXPECT_THAT(train("stp", training, kMicrobatches, samples_for(kMicrobatches, training)).failures, Each(""));
   std::vector<int> groups;  // in the order of their making: model, tp, tp inside ops, …
   std::map<int, int> all_reduces;

@@ -39,7 +39,7 @@ TEST_F(GpuReplay, ARankDoesTheSameAlone) {
   if (kStride > 1) cases.resize(1);  // under sanitizers kernels on the host take their time
   for (const Case& each : cases) {
     constexpr int kMicrobatches = kStride > 1 ? 2 : 3;
-    GridTraining training = small_training(4, each.type, each.grid);
+    auto training = small_training(4, each.type, each.grid);
     if (each.grid.tp == 3)
       training.model.q_heads = 12, training.model.kv_heads = 3, training.model.vocab = 21;
     const Program program = program_of(each.schedule, each.grid, kMicrobatches, 4, each.variant);

@@ -89,7 +89,7 @@ TEST_F(GpuTraining, InBf16IsAsExactAsOneRankAndHoldsAndSendsWhatTheCpuDoes) {
   std::map<std::pair<int, int>, OneRank> known;  // by replicas and tokens
   for (const Case& each : cases()) {
     SCOPED_TRACE(each.schedule);
-    const GridTraining training = small_training(4, DType::bf16, each.grid);
+    const auto training = small_training(4, DType::bf16, each.grid);
     const auto samples = samples_for(kMicrobatches, training);
     if (!known.contains({each.grid.dp, training.seq})) {
       GridTraining alone = training;
@@ -121,7 +121,7 @@ TEST_F(GpuTraining, InFloat32EqualsTheReference) {
     if (kStride == 1) all.push_back({"stp", {.tp = 2, .pp = 2}, model});
   for (const Case& each : all) {
     SCOPED_TRACE(each.schedule + " " + to_string(each.variant));
-    GridTraining training = small_training(4, DType::f32, each.grid);
+    auto training = small_training(4, DType::f32, each.grid);
     divide_samples(training, each.variant);
     const auto samples = samples_for(kMicrobatches, training);
     const auto exact = reference::first_step(training.model, training.initialisation, samples);
@@ -134,7 +134,7 @@ TEST_F(GpuTraining, InFloat32EqualsTheReference) {
 
 // Steps that build on each other: weights, moments and masters too.
 TEST_F(GpuTraining, StepsFollowThoseOfTheCpuAndAreTheSameBitsAgain) {
-  GridTraining training = small_training(4, DType::f32, {.tp = 2, .pp = 2});
+  auto training = small_training(4, DType::f32, {.tp = 2, .pp = 2});
   training.optimizer.epsilon = 0.1;  // else the first steps divide small gradients by their own size
   const auto samples = samples_for(kMicrobatches, training);
   const int steps = kStride > 1 ? 1 : 2;
@@ -150,7 +150,7 @@ TEST_F(GpuTraining, StepsFollowThoseOfTheCpuAndAreTheSameBitsAgain) {
 // Ops come again and again, with the same kernels: most of them are launched as graphs.
 TEST_F(GpuTraining, GraphsChangeNoBitAndTakeMostOfTheWork) {
   const int ranks = kStride > 1 ? 1 : 2;
-  const GridTraining training = small_training(4, DType::bf16, {.tp = ranks, .pp = ranks});
+  const auto training = small_training(4, DType::bf16, {.tp = ranks, .pp = ranks});
   const std::string schedule = ranks > 1 ? "stp" : "1f1b";
   const auto samples = samples_for(kMicrobatches, training);
   const int steps = kStride > 1 ? 3 : 4;
@@ -174,7 +174,7 @@ TEST_F(GpuTraining, GraphsChangeNoBitAndTakeMostOfTheWork) {
 }
 
 TEST_F(GpuTraining, ComputeThatIsHeldBehindCollectivesChangesNoBit) {
-  const GridTraining training = small_training(4, DType::bf16, {.tp = 2, .pp = 2});
+  const auto training = small_training(4, DType::bf16, {.tp = 2, .pp = 2});
   const auto samples = samples_for(kMicrobatches, training);
   const int steps = kStride > 1 ? 1 : 3;
   const auto masters = [&](double hold_us, bool graphs) {
@@ -187,7 +187,7 @@ TEST_F(GpuTraining, ComputeThatIsHeldBehindCollectivesChangesNoBit) {
 }
 
 TEST_F(GpuTraining, TimesOfOpsAreInTheOrderOfTheProgram) {
-  const GridTraining training = small_training(4, DType::f32, {.tp = 2, .pp = 2});
+  const auto training = small_training(4, DType::f32, {.tp = 2, .pp = 2});
   const auto samples = samples_for(kMicrobatches, training);
   const auto backend = cuda_backend(training);
   Trainer trainer(*backend, program_of("stp", training.grid, kMicrobatches, 4), training);

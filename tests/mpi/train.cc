@@ -32,7 +32,7 @@ void run(Processes& processes, double deadline_s, int argc, char** argv) {
   const int steps = std::atoi(argv[1]);
   const std::filesystem::path file = argv[2];
   const int failing = argc > 5 ? std::atoi(argv[4]) : -1;
-  const GridTraining training = small_training(4, DType::f64, {.tp = 2, .pp = 2});
+  const auto training = small_training(4, DType::f64, {.tp = 2, .pp = 2});
   const auto backend = cpu::make_backend({.world_size = 4, .deadline_s = deadline_s}, &processes);
   Trainer trainer(*backend, program_of("stp", training.grid, 6, 4), training);
   std::string losses;

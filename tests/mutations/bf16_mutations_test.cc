@@ -18,10 +18,8 @@ struct Outcome {
 
 // One step of tp 2, dp 2, pp 2.
 Outcome run(const Mutation& mutation) {
-  const GridTraining training = small_training(4, DType::bf16, {.tp = 2, .dp = 2, .pp = 2});
-  OnCpu run = mutated(
-      training, execution_program(make_schedule(find_generator("stp"), {2, 6}), {1, 1, 1, 1}, training.grid),
-      mutation);
+  const auto training = small_training(4, DType::bf16, {.tp = 2, .dp = 2, .pp = 2});
+  OnCpu run = mutated(training, program_of("stp", training.grid, 6, 4), mutation);
   run.step();
   const auto samples = run.samples();
   const auto exact = reference::first_step(training.model, training.initialisation, samples);

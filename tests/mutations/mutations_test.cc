@@ -26,29 +26,23 @@ struct Outcome {
   [[nodiscard]] bool weights() const { return !failed && weight_error < 1e-8; }
 };
 
-Program healthy_program() {
-  return execution_program(make_schedule(find_generator("stp"), {2, 6}), {1, 1, 1, 1},
-                           {.tp = 2, .dp = 2, .pp = 2});
-}
+Program healthy_program() { return program_of("stp", {.tp = 2, .dp = 2, .pp = 2}, 6, 4); }
 
 // The same of sequences that two ranks share by all-to-alls.
 Program program_of_heads() {
-  return execution_program(make_schedule(find_generator("stp"), {2, 6}), {1, 1, 1, 1},
-                           {.tp = 2, .cp = 2, .pp = 2},
-                           {.context_parallel = 2, .cp_method = CpMethod::all_to_all});
+  return program_of("stp", {.tp = 2, .cp = 2, .pp = 2}, 6, 4,
+                    {.context_parallel = 2, .cp_method = CpMethod::all_to_all});
 }
 
 // The same of ranks that share the vocabulary, with one barrier or two.
 Program program_of_shares(const char* schedule) {
-  return execution_program(make_schedule(find_generator(schedule), {2, 6}), {2, 2},
-                           {.tp = 2, .dp = 2, .pp = 2});
+  return program_of(schedule, {.tp = 2, .dp = 2, .pp = 2}, 6, 4);
 }
 
 // One step of tp 2, dp 2 (or cp 2), pp 2.
 Outcome run(const Mutation& mutation, Program program = healthy_program()) {
   const Strategy strategy = program.strategy;
-  GridTraining training =
-      small_training(4, DType::f64, {.tp = 2, .cp = strategy.cp, .dp = 2 / strategy.cp, .pp = 2});
+  auto training = small_training(4, DType::f64, {.tp = 2, .cp = strategy.cp, .dp = 2 / strategy.cp, .pp = 2});
   training.clip_norm = 0.2;
   training.optimizer.weight_decay = 0.1;
   training.optimizer.epsilon = 0.1;  // so that Adam's first step feels how long a gradient is
@@ -180,9 +174,7 @@ TEST(Mutations, AMissingDependencyEndsInAnErrorOrBreaksParity) {
 // One rank, one layer, all forwards first: each microbatch's eleven tensors go to the host and back.
 constexpr int kOffloaded = 6, kTensors = 11;
 
-Program offloading_program() {
-  return execution_program(make_schedule(find_generator("gpipe"), {1, kOffloaded}), {1}, {}, {.offload = 1});
-}
+Program offloading_program() { return program_of("gpipe", {}, kOffloaded, 1, {.offload = 1}); }
 
 // `program` where ops of kind `of` do not wait for those of kind `needed`.
 Program without_waits(const Program& program, OpKind of, OpKind needed) {
@@ -199,7 +191,7 @@ Program without_waits(const Program& program, OpKind of, OpKind needed) {
 
 // "" if the gradients are those of the reference; else what is wrong.
 std::string offload_fails(const Program& program, const Mutation& mutation) {
-  const GridTraining training = small_training(1, DType::f64, {});
+  const auto training = small_training(1, DType::f64, {});
   try {
     OnCpu run = mutated(training, program, mutation, true);
     run.step();
@@ -237,10 +229,7 @@ TEST(OffloadMutations, MemoryWhoseCopyNoOpWaitsForIsNotFreed) {
 // Two replicas of one rank: embedding, two layers and the head, each unit a bucket of its own.
 constexpr int kMicrobatches = 2, kBuckets = 6, kWeightGradients = 9;  // GEMMs of a microbatch
 
-Program program_in_buckets() {
-  return execution_program(make_schedule(find_generator("gpipe"), {1, kMicrobatches}), {2}, {.dp = 2},
-                           {.bucket_size = 1});
-}
+Program program_in_buckets() { return program_of("gpipe", {.dp = 2}, kMicrobatches, 2, {.bucket_size = 1}); }
 
 // `program` where each bucket's reduction waits for what the bucket before it waits for.
 [[maybe_unused]] Program one_unit_early(Program program) {
@@ -254,7 +243,7 @@ Program program_in_buckets() {
 }
 
 double error_of_gradients(const Program& program, const Mutation& mutation) {
-  const GridTraining training = small_training(2, DType::f64, {.dp = 2});
+  const auto training = small_training(2, DType::f64, {.dp = 2});
   OnCpu run = mutated(training, program, mutation);
   run.step();
   return gradient_error(

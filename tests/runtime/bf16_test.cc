@@ -17,7 +17,7 @@ TEST(Bf16, EveryDivisionIsAsExactAsOneRank) {
       for (const int dp : {1, 2}) {
         if (!sampled()) continue;
         const int m = 2 * pp + 2;
-        const GridTraining training = small_training(8, DType::bf16, {.tp = tp, .dp = dp, .pp = pp});
+        const auto training = small_training(8, DType::bf16, {.tp = tp, .dp = dp, .pp = pp});
         const auto samples = samples_for(m, training);
         const auto exact = reference::first_step(training.model, training.initialisation, samples);
         const double one_rank_error =
@@ -42,7 +42,7 @@ TEST(Bf16, EveryDivisionIsAsExactAsOneRank) {
 
 void expect_masters_follow(bool zero) {
   SCOPED_TRACE(zero ? "ZeRO-1" : "no ZeRO");
-  GridTraining training = small_training(4, DType::bf16, {.tp = 2, .dp = 2, .pp = 2});
+  auto training = small_training(4, DType::bf16, {.tp = 2, .dp = 2, .pp = 2});
   training.optimizer = {
       .learning_rate = 0.01, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 0.1, .weight_decay = 0.1};
   training.clip_norm = 0.2;

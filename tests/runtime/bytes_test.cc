@@ -29,7 +29,7 @@ TEST(Bytes, OfHalvesMoveAsManyAsWholeMicrobatches) {
       for (const Release release : {Release::chain, Release::released}) {
         if (!sampled() || shares_vocabulary(make_schedule(*generator, {2, 4}))) continue;
         const int layers = 2 * generator->chunks;
-        GridTraining training = small_training(layers, DType::f64, {.tp = 2, .pp = 2});
+        auto training = small_training(layers, DType::f64, {.tp = 2, .pp = 2});
         training.seq = 8;
         Variant variant{.release = release, .sequence_parallel = sequence_parallel};
         const auto whole = traffic_of(generator->name, 4, layers, training, variant);
@@ -44,7 +44,7 @@ TEST(Bytes, OfHalvesMoveAsManyAsWholeMicrobatches) {
 TEST(Bytes, OfOverlappedUnitsAreThoseOfTheirGathersAndScatters) {
   for (const int tp : {2, 4}) {
     const int layers = 4, m = 4;
-    const GridTraining training = small_training(layers, DType::f32, {.tp = tp});
+    const auto training = small_training(layers, DType::f32, {.tp = tp});
     const auto traffic = [&](int overlapped_ranks) {
       return traffic_of("zb-v", m, layers, training,
                         {.sequence_parallel = true, .overlapped = overlapped_ranks})[0];
@@ -69,7 +69,7 @@ TEST(Bytes, RecomputedTensorsAreHeldFromTheirInputGradientOn) {
       attn = qkv + q + model.q_heads;        // and QKV, the core's output and log-sum-exps
   const int mlp_gradients = 2 * f + h, attn_gradients = qkv + h;
   const auto peak = [&](const Recompute& recompute) {
-    const GridTraining training = small_training(1, DType::f32, {});
+    const auto training = small_training(1, DType::f32, {});
     OnCpu run(training, program_of("gpipe", training.grid, 3, 1, {.recompute = recompute}));
     run.step();
     return static_cast<double>(run.trainer.use()[0].peak_bytes.at("saved")) / (sizeof(float) * 12);

@@ -28,7 +28,7 @@ constexpr Trained kAllTrained[] = {Trained::weights, Trained::masters, Trained::
 
 // Eight samples a step on every grid.
 OnCpu run_on(const RankGrid& grid, const std::string& schedule, DType type, const Variant& variant = {}) {
-  const GridTraining training = small_training(kLayers, type, grid);
+  const auto training = small_training(kLayers, type, grid);
   return {training, program_of(schedule, grid, 4 / grid.dp, kLayers, variant)};
 }
 OnCpu two_by_two(DType type) { return run_on({.tp = 2, .pp = 2}, "stp", type); }
@@ -81,7 +81,7 @@ TEST_F(Checkpoints, OtherModelsGoOnOnOtherRanks) {
   for (const Variant& model : of_other_models()) {
     const auto run_of = [&](const RankGrid& grid, const std::string& schedule, bool zero) {
       const Variant variant{.zero = zero, .model = model.model, .positions = model.positions};
-      GridTraining training = small_training(kLayers, DType::f64, grid);
+      auto training = small_training(kLayers, DType::f64, grid);
       training.model.head_dim = 2;  // as GPT-2, whose heads fill the hidden size
       training.model.kv_heads = 8;
       divide_samples(training, variant);

@@ -19,7 +19,7 @@ namespace {
 using namespace testing_support;
 
 GridTraining tiny(const RankGrid& grid, const Variant& variant = {}) {
-  GridTraining training = small_training(2 * grid.pp, DType::f32, grid);
+  auto training = small_training(2 * grid.pp, DType::f32, grid);
   divide_samples(training, variant);
   return training;
 }

@@ -22,7 +22,7 @@ std::string failure_of(OnCpu& run) {
 }
 
 TEST(Failures, OutOfMemoryNamesRankOpAndMicrobatch) {
-  const GridTraining training = small_training(4, DType::f32, {.tp = 2, .pp = 2});
+  const auto training = small_training(4, DType::f32, {.tp = 2, .pp = 2});
   const Program program = program_of("stp", training.grid, 6, 4);
   // Some rank's weights and half of what it saves at its peak: too little for it, enough to set up.
   size_t limit = 0;
@@ -38,7 +38,7 @@ TEST(Failures, OutOfMemoryNamesRankOpAndMicrobatch) {
 
 // Both ranks of the group need the same, the first earlier, also where work of the whole group is issued.
 TEST(Failures, OutOfMemoryInAGroupNamesTheRankThatLacksIt) {
-  GridTraining training = small_training(1, DType::f32, {.tp = 2});
+  auto training = small_training(1, DType::f32, {.tp = 2});
   training.seq = 2;
   const Program program = program_of("1f1b", training.grid, 1, 1);
   OnCpu whole(training, program);
@@ -59,7 +59,7 @@ const RankGrid kTwoRanks{.pp = 2};
 
 // Tokens and targets are uploaded before any op.
 TEST(Failures, OutOfMemoryBeforeTheFirstOpNamesNone) {
-  const GridTraining training = small_training(2, DType::f32, kTwoRanks);
+  const auto training = small_training(2, DType::f32, kTwoRanks);
   const Program program = program_of("1f1b", kTwoRanks, 3, 2);
   size_t set_up = 0;  // of the rank with the targets
   {
@@ -75,7 +75,7 @@ TEST(Failures, OutOfMemoryBeforeTheFirstOpNamesNone) {
 }
 
 TEST(Failures, ALossThatIsNotFiniteNamesTheHeadsForwardAndTheRunStaysFailed) {
-  GridTraining training = small_training(2, DType::f32, kTwoRanks);
+  auto training = small_training(2, DType::f32, kTwoRanks);
   training.initialisation.weight_deviation = 1e30;
   OnCpu run(training, program_of("1f1b", kTwoRanks, 3, 2));
   EXPECT_THAT(failure_of(run), AllOf(HasSubstr("the loss is not finite"), HasSubstr("rank 1, compute"),
@@ -84,7 +84,7 @@ TEST(Failures, ALossThatIsNotFiniteNamesTheHeadsForwardAndTheRunStaysFailed) {
 }
 
 TEST(Failures, ABackendOutlivesItsTrainerAndForgetsItsOps) {
-  const GridTraining training = small_training(2, DType::f32, {});
+  const auto training = small_training(2, DType::f32, {});
   const auto backend = cpu::make_backend({});
   { const Trainer trainer(*backend, program_of("1f1b", {}, 3, 2), training); }
   Device& device = backend->device(0);
@@ -107,12 +107,12 @@ std::string refused(const GridTraining& training, const std::vector<int>& layers
 
 TEST(Failures, AGridThatDoesNotFitIsRefused) {
   const auto backend = cpu::make_backend({.world_size = 3});
-  const GridTraining training = small_training(2, DType::f32, {.tp = 2, .pp = 2});
+  const auto training = small_training(2, DType::f32, {.tp = 2, .pp = 2});
   EXPECT_THROW(Trainer(*backend, program_of("1f1b", training.grid, 3, 2), training), InputError);
 }
 
 TEST(Failures, ARingThatDoesNotFitIsRefused) {
-  GridTraining training = small_training(2, DType::f32, {.cp = 2, .pp = 2});
+  auto training = small_training(2, DType::f32, {.cp = 2, .pp = 2});
   training.seq = 6;
   const auto why = [&](const Variant& variant) { return refused(training, {1, 1}, variant); };
   EXPECT_THAT(why({.context_parallel = 2}), StartsWith("parallel.cp: cannot divide 6 tokens"));
@@ -126,7 +126,7 @@ TEST(Failures, ARingThatDoesNotFitIsRefused) {
 }
 
 TEST(Failures, AVisionEncoderThatDoesNotFitIsRefused) {
-  GridTraining training = small_training(2, DType::f32, kTwoRanks);
+  auto training = small_training(2, DType::f32, kTwoRanks);
   const auto why = [&](const Variant& variant) { return refused(training, {0, 2}, variant); };
   EXPECT_THAT(why({.vision_layers = 3}), StartsWith("model: has 0 layers of a vision encoder"));
   divide_samples(training, {.vision_layers = 3});
@@ -139,7 +139,7 @@ TEST(Failures, AVisionEncoderThatDoesNotFitIsRefused) {
 }
 
 TEST(Failures, ABackendWithoutKernelsForVisionEncodersSaysSo) {
-  GridTraining training = small_training(1, DType::f32, {.pp = 2});
+  auto training = small_training(1, DType::f32, {.pp = 2});
   const Variant variant{.vision_layers = 1};
   divide_samples(training, variant);
   // It has none.

@@ -265,7 +265,7 @@ TEST(Parity, TwoPipelines) {
                               .zero = replicated && tp == 1};
         expect_step({"dualpipe", tp, dp, pp, m}, DType::f64, variant, layers);
         const int sum = std::accumulate(layers.begin(), layers.end(), 0);
-        const GridTraining training = small_training(sum, DType::f64, {.tp = tp, .dp = dp, .pp = pp});
+        const auto training = small_training(sum, DType::f64, {.tp = tp, .dp = dp, .pp = pp});
         const auto run = [&](const char* name) {
           return std::make_unique<OnCpu>(
               training, execution_program(make_schedule(find_generator(name), {pp, m}), layers, training.grid,
@@ -367,7 +367,7 @@ TEST(Parity, RandomDivisionsOfTheLayers) {
 
 // Large shards are filled by several threads.
 TEST(Training, LargeShardsBeginAsTheReferenceDoes) {
-  GridTraining training = small_training(2, DType::f64, {.tp = 2});
+  auto training = small_training(2, DType::f64, {.tp = 2});
   training.model.hidden = 1024;
   training.model.vocab = 4100;  // 2.1 million elements, rows that threads do not divide evenly
   OnCpu run(training, program_of("1f1b", training.grid, 1, 2));

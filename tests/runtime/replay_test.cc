@@ -163,7 +163,7 @@ TEST(Replay, SoDoesEachRankThatOffloads) {
 // Of bf16 and ZeRO-1, so that the masters are parts that begin anywhere.
 TEST(Replay, RepeatsInitialValuesThatDiffer) {
   constexpr int kRepeat = 50;
-  GridTraining training = small_training(2, DType::bf16, {});
+  auto training = small_training(2, DType::bf16, {});
   training.initial_repeat = kRepeat;
   const auto backend = cpu::make_backend({.world_size = 1, .deadline_s = 20});
   Device& device = backend->device(0);
@@ -197,12 +197,10 @@ TEST(Replay, NoTransferOrCollectiveTakesLessThanItsLinksDo) {
   };
   for (const char* name : {"stp", "1f1b", "zb-v"}) {
     const Schedule schedule = make_schedule(find_generator(name), {2, 4});
-    const std::vector<int> layers(schedule.placement.stages(), 1);
-    const GridTraining training =
-        small_training(static_cast<int>(layers.size()), DType::f32, {.tp = 2, .pp = 2});
+    const auto [training, program] = prepare(schedule, {.tp = 2, .pp = 2}, DType::f32, {});
     for (const int rank : {0, 3}) {
       const auto backend = alone(training.grid, rank, times);
-      Trainer trainer(*backend, execution_program(schedule, layers, training.grid), training);
+      Trainer trainer(*backend, program, training);
       const StepResult step = trainer.step(samples_for(trainer.program(), training));
       const Program& ops = trainer.program();
       std::map<uint32_t, double> link_free;  // by stream: when its last transfer ended
@@ -239,7 +237,7 @@ TEST(Replay, NoTransferOrCollectiveTakesLessThanItsLinksDo) {
 // A receive that waits occupies the device: of each link as few are posted as the Program needs at once.
 TEST(Replay, ReceivesArePostedWhenTheOneBeforeWasTaken) {
   for (const char* name : {"1f1b", "stp"}) {
-    const GridTraining training = small_training(4, DType::f32, {.pp = 2});
+    const auto training = small_training(4, DType::f32, {.pp = 2});
     for (const int rank : {0, 1}) {
       Asked asked;
       const auto backend = alone(training.grid, rank, at_once(asked));
@@ -293,7 +291,7 @@ TEST(CallTimes, OfALinkAreTheSameBothWays) {
 
 // A call that would block a rank forever fails at once and names the place.
 TEST(Replay, APeerThatWouldNeverComeIsAFailureThatNamesRankStreamAndOp) {
-  const GridTraining training = small_training(2, DType::f32, {.tp = 2, .pp = 2});
+  const auto training = small_training(2, DType::f32, {.tp = 2, .pp = 2});
   const BackendOptions options{.world_size = 4, .deadline_s = 5};
   const auto never = [](CallKind which) {
     return [which](CallKind kind, double, const std::vector<int>& members) {
@@ -313,7 +311,7 @@ TEST(Replay, APeerThatWouldNeverComeIsAFailureThatNamesRankStreamAndOp) {
 }
 
 TEST(Replay, AFailureOfItsOwnWorkEndsWhatItWaitsFor) {
-  const GridTraining training = small_training(2, DType::f32, {.pp = 2});
+  const auto training = small_training(2, DType::f32, {.pp = 2});
   const CallTimes slow = [](CallKind, double, const std::vector<int>&) { return CallTime{3e4, 0}; };
   // Enough to set up, not to run: while the first receive is awaited for hours.
   size_t limit = 0;

@@ -14,10 +14,7 @@ inline std::map<std::string, std::vector<double>> gradients_without_pipeline(
   training.grid = {.tp = tp};
   const auto backend = cpu::make_backend({.world_size = tp});
   const int microbatches = static_cast<int>(samples.size()) / training.microbatch_size;
-  Trainer trainer(*backend,
-                  execution_program(make_schedule(find_generator("1f1b"), {1, microbatches}),
-                                    {training.model.layers}, training.grid),
-                  training);
+  Trainer trainer(*backend, program_of("1f1b", training.grid, microbatches, training.model.layers), training);
   trainer.step(samples);
   return trainer.gradients();
 }

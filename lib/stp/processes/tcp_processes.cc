@@ -89,10 +89,8 @@ using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
 // The addresses of a host, or with AI_PASSIVE those at which this machine listens. Sets `unknown` to why
 // there is none, or to "".
 Addresses find_addresses(const char* host, int port, int flags, int family, std::string& unknown) {
-  addrinfo hints{}, *list = nullptr;
-  hints.ai_flags = flags;
-  hints.ai_family = family;
-  hints.ai_socktype = SOCK_STREAM;
+  const addrinfo hints{.ai_flags = flags, .ai_family = family, .ai_socktype = SOCK_STREAM};
+  addrinfo* list = nullptr;
   const int error = getaddrinfo(host, std::to_string(port).c_str(), &hints, &list);
   unknown = error == 0 ? "" : gai_strerror(error);
   return {error == 0 ? list : nullptr, freeaddrinfo};
@@ -261,10 +259,8 @@ class TcpProcesses final : public Processes {
  private:
   class TcpPending;
 
-  [[nodiscard]] std::string where() const { return all_.host + ":" + std::to_string(all_.port); }
-  /// Of process 0: the port.
   void open();
-  void connect_since(Clock::time_point start, const std::string& waited);
+  void connect_since(Clock::time_point start);
   void send(int to, const std::string& text) override {
     put(frame({FrameKind::message, to, kTexts, text.size()}, text.data()));
   }
@@ -286,6 +282,8 @@ class TcpProcesses final : public Processes {
 
   const Rendezvous all_;
   const Seconds patience_;
+  const std::string where_ = all_.host + ":" + std::to_string(all_.port),
+                    waited_ = where_ + " for " + shown("%g", patience_.count()) + " s";
   std::optional<Relay> relay_;
   Socket socket_;
   std::timed_mutex sending_;
@@ -301,13 +299,12 @@ TcpProcesses::TcpProcesses(Rendezvous all, double deadline_s)
       patience_(kPatience * deadline_s) {
   if (is_root()) open();
   const auto start = Clock::now();
-  const std::string waited = where() + " for " + shown("%g", patience_.count()) + " s";
-  connect_since(start, waited);
+  connect_since(start);
   put(frame({FrameKind::hello, index(), static_cast<uint64_t>(count())}));
   listener_ = std::thread([this] { listen(); });
   // Process 0 says who is missing, unless it stands still itself.
   for (; !welcome_; std::this_thread::sleep_for(1ms))
-    if (Clock::now() - start > 2 * patience_) end("process 0 did not answer at " + waited);
+    if (Clock::now() - start > 2 * patience_) end("process 0 did not answer at " + waited_);
 }
 
 void TcpProcesses::open() {
@@ -318,7 +315,7 @@ void TcpProcesses::open() {
     const bool is_open =
         bind(made.get(), address.ai_addr, address.ai_addrlen) == 0 && ::listen(made.get(), SOMAXCONN) == 0;
     problem = reason();
-    if (is_open) relay_.emplace(std::move(made), where(), count(), patience_);
+    if (is_open) relay_.emplace(std::move(made), where_, count(), patience_);
     return is_open;
   };
   const auto opens_at = [&](const char* host, int flags, int family) {
@@ -330,11 +327,11 @@ void TcpProcesses::open() {
   if (opens_at(all_.host.c_str(), literal, AF_UNSPEC)) return;
   if (!unknown.empty() && (opens_at(nullptr, AI_PASSIVE, AF_INET6) || opens_at(nullptr, AI_PASSIVE, AF_INET)))
     return;
-  throw InputError("", "MASTER_PORT", where() + " cannot be opened: " + problem,
+  throw InputError("", "MASTER_PORT", where_ + " cannot be opened: " + problem,
                    "choose a free port, and start process 0 on MASTER_ADDR");
 }
 
-void TcpProcesses::connect_since(Clock::time_point start, const std::string& waited) {
+void TcpProcesses::connect_since(Clock::time_point start) {
   std::string problem, unknown;
   const auto connects = [&](Socket& made, const addrinfo& address) {
     made.set(IPPROTO_TCP, TCP_NODELAY);
@@ -349,7 +346,7 @@ void TcpProcesses::connect_since(Clock::time_point start, const std::string& wai
     for (const auto ask_again = Clock::now() + 1s; !at_any(found, connects) && Clock::now() < ask_again;) {
       std::this_thread::sleep_for(kTick);
       if (Clock::now() - start <= patience_) continue;
-      if (unknown.empty()) end("process 0 did not open " + waited + ": " + problem);
+      if (unknown.empty()) end("process 0 did not open " + waited_ + ": " + problem);
       throw InputError("", "MASTER_ADDR", "\"" + all_.host + "\" is not found: " + unknown,
                        "set it to the name or address of process 0's machine");
     }
