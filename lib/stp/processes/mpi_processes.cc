@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "stp/base/error.h"
+#include "stp/processes/processes.h"
 
 namespace stp {
 namespace {
