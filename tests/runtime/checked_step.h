@@ -20,7 +20,7 @@ void expect_step_of(const Schedule& schedule, const Case& c, DType type,
                     const testing_support::Variant& variant = {}, const std::vector<int>& layers = {});
 
 /// Of a trainer that has made a step.
-void expect_declared_bytes(Trainer& trainer, const GridTraining& training,
+void expect_declared_bytes(Trainer& trainer, const testing_support::GridTraining& training,
                            const testing_support::Variant& variant);
 
 }  // namespace stp

@@ -46,7 +46,7 @@ double flops(Backend& backend, int rank) { return cpu::blas_use(backend, rank).f
 
 // Every rank of the world, alone, against itself among the others.
 void expect_each_rank_does_the_same(const std::string& name, const RankGrid& grid, DType type,
-                                    Variant variant = {}, std::vector<int> layers = {}) {
+                                    Variant variant = {}, const std::vector<int>& layers = {}) {
   variant.context_parallel = grid.cp;
   const int m = 2 * grid.pp;
   std::optional<Schedule> schedule;
