@@ -264,12 +264,11 @@ TEST(Parity, TwoPipelines) {
                               .sequence_parallel = replicated,
                               .zero = replicated && tp == 1};
         expect_step({"dualpipe", tp, dp, pp, m}, DType::f64, variant, layers);
-        const int sum = std::accumulate(layers.begin(), layers.end(), 0);
-        const auto training = small_training(sum, DType::f64, {.tp = tp, .dp = dp, .pp = pp});
         const auto run = [&](const char* name) {
-          return std::make_unique<OnCpu>(
-              training, execution_program(make_schedule(find_generator(name), {pp, m}), layers, training.grid,
-                                          variant));
+          const Schedule schedule = make_schedule(find_generator(name), {pp, m});
+          const RankGrid grid{.tp = tp, .dp = dp, .pp = pp};
+          auto [training, program] = prepare(schedule, grid, DType::f64, variant, layers);
+          return std::make_unique<OnCpu>(training, std::move(program));
         };
         const auto two = run("dualpipe"), one = run("1f1b");
         for (uint32_t step = 1; step <= 4; ++step) {
@@ -456,6 +455,9 @@ TEST(Parity, TiedHeads) {
 TEST(Training, WeightsFollowTheReference) {
   expect_weights_follow("stp", 2, {});
   expect_weights_follow("stp", 2, {.model = kWithoutBiases});
+  expect_weights_follow("stp", 1, {.context_parallel = 2});
+  expect_weights_follow("stp", 1, {.zero = true, .context_parallel = 2});
+  expect_weights_follow("zb-v", 1, {.sequence_parallel = true, .context_parallel = 2, .overlapped = 2});
   Sample sampled;
   for (const char* schedule : {"stp", "1f1b-i"})
     for (const int dp : {1, 2})
@@ -464,12 +466,6 @@ TEST(Training, WeightsFollowTheReference) {
   for (const Variant& model : of_other_models())
     if (sampled())
       expect_weights_follow("stp", 2, {.zero = true, .model = model.model, .positions = model.positions});
-}
-
-TEST(Training, WeightsOfSharedSequencesFollowTheReference) {
-  for (const bool zero : {false, true})
-    expect_weights_follow("stp", 1, {.zero = zero, .context_parallel = 2});
-  expect_weights_follow("zb-v", 1, {.sequence_parallel = true, .context_parallel = 2, .overlapped = 2});
 }
 
 TEST(Training, WeightsOfAVisionEncoderFollowTheReference) {
