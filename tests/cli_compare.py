@@ -37,7 +37,7 @@ class Compare(CommandLine):
 
     def test_two_splits(self):
         records = [self.simulated(f"{tp}.json", schedules=["1f1b-i"], parallel={"tp": tp, "pp": 16 // tp}) for tp in (4, 8)]
-        comparison = self.compared(*records)
+        comparison, _screen = self.compared(*records)
         (row,) = comparison["rows"]
         self.assertEqual([cell["step_time_s"] for cell in row["cells"]], [self.read(record)["results"][0]["step_time_s"] for record in records])
         self.assertIn({"field": "tp", "values": [4, 8]}, comparison["differs"])

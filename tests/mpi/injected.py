@@ -83,7 +83,7 @@ class Injected(CommandLine):
                 os.kill(run.pids[process], signal.SIGTERM)
             code, words = run.end(within=IN_TIME)
             self.assertNotEqual(code, 0)
-            self.assertRegex(words, r"process 0: interrupted; saved/step-\d+ is whole, and --resume saved goes on" if len(who) > 1 else
+            self.assertRegex(words, r"process 0: interrupted; saved/step-\d+ is whole, and --resume saved trains run.steps more" if len(who) > 1 else
                              "stp: interrupted; what process 0 has written is kept")  # fmt: skip
             self.assertNotIn("nothing was written", words)
             shutil.rmtree(self.folder / "saved")
