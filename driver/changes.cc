@@ -148,7 +148,7 @@ InputError Changes::blamed(const InputError& error, const std::vector<std::strin
     const std::string& key = change.key;
     const std::string part = of_file(change.path) ? change.path[0] + "." : "";  // the file's fields lack it
     if (((part + field) + ".").starts_with(key + ".") || (part + field).starts_with(key + "[")) {
-      const InputError moved = error.moved("--set", part + field);
+      InputError moved = error.moved("--set", part + field);
       if (!unknown || !part.empty()) return moved;
       return moved.with_remedy("fields of the cluster's and the model's file are cluster." + key +
                                " and model." + key);

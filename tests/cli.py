@@ -15,7 +15,7 @@ from pathlib import Path
 
 import jsonschema
 
-from command_line import changed, CommandLine, HARDWARE, main, PROFILES, read_json, ROOT, RUN, snapshot, UNIT
+from command_line import changed, CommandLine, HARDWARE, main, read_json, ROOT, RUN, snapshot, UNIT
 
 
 class Arguments(CommandLine):
@@ -461,29 +461,6 @@ class Changes(CommandLine):
         # A model inside a scenario changes no default.
         even = [changed(HARDWARE, layers_per_chunk=None, **models) for models in ({}, {"models": {}})]
         self.assertEqual(*(self.results(one) for one in even))
-
-    def test_bad_changes(self):
-        path = self.write(HARDWARE)
-        for word, *words in (("seq", '"seq" is not KEY=VALUE'), ("=3", "not KEY=VALUE"), ("a..b=3", "not KEY=VALUE"), ("seq=", "not KEY=VALUE"),
-                             ("seq=many", "--set: seq: ", "whole number"), ("sequence=3", "--set: sequence: ", "seq"),
-                             ("memory_gb=40", "file are cluster.memory_gb and model.memory_gb"), ("parallel.pp=0", "--set: parallel.pp: "),
-                             ("seq.x=3", "--set", "seq has no fields"),
-                             ("a.b=1", "--set: a.b: is not a known field"), ("cluster.recipe.x=1", "--set: cluster.recipe.x: "), ("cluster.peak_tflop=3", "--set: cluster.peak_tflop: "),
-                             ("cluster.peak_tflops=-3", "--set: cluster.peak_tflops.value: ", "out of range"),
-                             ("title=new", str(path), ": seq: ")):
-            self.write(changed(HARDWARE, **({"seq": "many"} if word == "title=new" else {})))
-            self.refused(["simulate", path, "--set", word], *words)
-        self.refused(["simulate", path, "--set", "seq=1", "--set", "seq=2"], "--set: seq is given twice")
-        for command, scenario, part in ((["simulate"], "timelines", "model"), (["search", "--out", "new.json"], "timelines", "cluster"), (["simulate"], "table11", "model"),
-                                        (["run", "--backend", "cpu"], self.write(RUN, "run.json"), "cluster")):
-            self.refused([*command, scenario, "--set", f"{part}.hidden=1"], f"--set: {part}.hidden: ", f" reads no {part}; leave it")
-        self.refused(["simulate", path, "--set", "cluster.kernel_overhead_us=5e-6"], "kernel_overhead_us: is 5e-06 µs", "not seconds")
-        nameless = self.write(changed(read_json(PROFILES / "a800.json"), name=1), "nameless.json")
-        cluster = {"cluster": str(nameless)}
-        for fields, word, said in (({"name": 1}, "cluster.name=mine", f"{path}: name: "), (cluster, "name=mine", f"{nameless}: name: "),
-                                   (cluster, "cluster.name=2", "--set: cluster.name: ")):  # fmt: skip
-            self.write(changed(HARDWARE, **fields))
-            self.refused(["simulate", path, "--set", word], said)
 
     def test_invalid_configurations_may_be_left_out(self):
         layers = {"layers_per_chunk": [1] * 4}

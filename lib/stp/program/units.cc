@@ -1,7 +1,6 @@
 #include "stp/program/units.h"
 
 #include <algorithm>
-#include <ranges>
 
 #include "stp/model/components.h"
 #include "stp/model/partition.h"
@@ -34,14 +33,18 @@ std::vector<Segment> segments(Pass pass, int layers, bool last, BackwardOrder or
     return chain;
   }
   std::ranges::reverse(units);
-  for (const UnitOfChunk& of : units) {
+  for (auto at = units.begin(); at != units.end(); ++at) {
+    const UnitOfChunk& of = *at;
     if (!has_pass(of.unit, UnitPass::I)) {  // it has only weight gradients
       if (pass != Pass::I) chain.push_back({of.unit, 0, Main::weight_gradients, false, Weights::none, true});
       continue;
     }
-    if (options.recompute.whole(of.layer) && pass != Pass::W && ends_layer(of.unit))
-      for (const UnitOfChunk& again : units | std::views::reverse)
-        if (again.layer == of.layer && is_of_layer(again.unit)) chain.push_back(forward(again, true));
+    if (options.recompute.whole(of.layer) && pass != Pass::W && ends_layer(of.unit)) {
+      auto begin = std::find_if(at, units.end(), [&](const UnitOfChunk& one) {
+        return one.layer != of.layer || !is_of_layer(one.unit);
+      });
+      while (begin != at) chain.push_back(forward(*--begin, true));
+    }
     // Without early weight gradients both orders are equal.
     const Weights weights = pass != Pass::B ? Weights::none
                             : order == BackwardOrder::suite || !has_pass(of.unit, UnitPass::W_early)

@@ -143,7 +143,7 @@ void Executor::issue_compute(TensorGroup& group, const Op& op) {
 
 // With sequence parallelism, the norm's output is saved in shards of rows, and gathered again for
 // recomputation and weight gradients, concurrently with the compute stream.
-void Executor::gather_again(TensorGroup& group, const Op& op) {
+void Executor::gather_again(TensorGroup& group, const Op& op) const {
   if (!plan_.program.strategy.sequence_parallel || op.unit == Unit::embedding ||
       group.ranks.front()->saved_unit(op)[Between::gathered])
     return;

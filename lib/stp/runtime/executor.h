@@ -114,7 +114,7 @@ class Executor {
   void issue_collective(TensorGroup& group, const Op& op);
   bool add_piece(RankState& rank, const Op& op, SavedUnit& saved, Tensor& piece);
   Part gather_part(RankState& rank, const Op& op);
-  void gather_again(TensorGroup& group, const Op& op);
+  void gather_again(TensorGroup& group, const Op& op) const;
   /// Calls carry(link, stream) between the op's begin and end on each link of its stream.
   void on_links(OpId id, const std::function<void(Link&, Stream&)>& carry);
   void issue_transfer(OpId id);
