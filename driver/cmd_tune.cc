@@ -167,37 +167,43 @@ MeanErrors errors_of(const std::string& figure, const std::string& cluster) {
   return errors;
 }
 
-// The median of the mean errors in the ratio of two configurations, on this cluster, or of all if it has few
-// rows. An error that all configurations of a job share does not change which one is faster.
+// Those on `cluster`, or of all experiments if it has few rows; and which these are, in words.
+std::pair<MeanErrors, std::string> nearest_errors(const std::string& figure, const std::string& cluster) {
+  MeanErrors errors = errors_of(figure, cluster);
+  const int own = errors.rows;
+  if (own < kFewRows) errors = errors_of(figure, "");
+  const std::string words =
+      "over " + std::to_string(errors.means.size()) + " experiments that published throughputs judge" +
+      (own < kFewRows ? " (" + cluster + " has " + std::to_string(own) + " such rows of its own, too few)"
+                      : " on " + cluster);
+  return {errors, words};
+}
+
+// An error that all configurations of a job share does not change which one is faster.
 ErrorBand error_band(const std::string& cluster) {
-  const MeanErrors own = errors_of("ratio", cluster);
-  const bool few = own.rows < kFewRows;
-  const MeanErrors errors = few ? errors_of("ratio", "") : own;
+  const auto [errors, words] = nearest_errors("ratio", cluster);
   if (errors.means.empty()) return {kUsualBand, "The band is the suite's mark for throughputs"};
   return {errors.median(),
-          "The band is the median, over " + std::to_string(errors.means.size()) +
-              " experiments that published throughputs judge" + (few ? "" : ", on " + cluster) +
-              ", of their mean error in the ratio of two configurations of one job" +
-              (few ? "; " + cluster + " has " + std::to_string(own.rows) + " such rows of its own, too few"
-                   : "")};
+          "The band is the median of mean errors in the ratio of two configurations of one job, " + words};
 }
 
 // What is known of the error that all configurations share.
 std::string of_absolute_times(const NamedData& cluster, const std::string& name) {
-  const MeanErrors errors = errors_of("throughput", name);
+  const auto [errors, words] = nearest_errors("throughput", name);
   std::string text = "Times are less certain than their ratios: ";
   if (errors.means.empty())
-    text += "no published throughput judges " + name;
+    text += "no published throughput is installed";
   else
-    text += "published throughputs on " + name + " differ by " + share_text(errors.means.front()) +
-            (errors.means.size() == 1 ? "" : " to " + share_text(errors.means.back())) + " on average";
+    text += "throughputs differ from published ones by " + share_text(errors.means.front()) + " to " +
+            share_text(errors.means.back()) + " on average, " + words;
   const json gemms = cluster.content->value("gemm_sustained", json::object());
   if (gemms.contains("range")) {
     const double value = gemms.at("value").get<double>();
     const auto change = [&](const char* end) {
       return percent(value / gemms.at("range").at(end).get<double>() - 1);
     };
-    text += "; that of GEMMs by " + change("to") + " to " + change("from") + " (the range of gemm_sustained)";
+    text +=
+        "; times of GEMMs by " + change("to") + " to " + change("from") + " (the range of gemm_sustained)";
   }
   return text + ".";
 }
@@ -219,10 +225,12 @@ std::vector<std::string> notes_on(const TuneSpace& space, const TuneResult& resu
                     std::to_string(hardware.model.vocab) + ", a multiple of " +
                     std::to_string(hardware.model.vocab_multiple) +
                     " · tp, as Megatron-LM does (--set model.make_vocab_size_divisible_by).");
-  for (const Tuned* one : {&first, &fastest})
-    for (const std::string& end : space.ends(one->experiment))
-      if (one == &first || &fastest != &first)
-        notes.push_back((one == &first ? "The first choice has " : "The fastest has ") + end + ".");
+  const auto add_ends = [&](const char* which, const Tuned& one) {
+    for (const std::string& end : space.ends(one.experiment))
+      notes.push_back(std::string(which) + " has " + end + ".");
+  };
+  add_ends("The first choice", first);
+  if (&fastest != &first) add_ends("The fastest", fastest);
   return notes;
 }
 

@@ -131,6 +131,7 @@ class Tune(CommandLine):
             record, _ = self.tuned(*with_flags(words, ["--global-batch", batch]), *more)
             self.assertEqual(" mb8 " in record["best"][0]["name"] + " ", True)
             self.assertEqual("(8): try --microbatch-size 16,32" in " ".join(record["notes"]), ends)
+            self.assertEqual(len(set(record["notes"])), len(record["notes"]))
 
     def test_a_batch_may_have_more_samples_than_a_replica_microbatches(self):
         words = with_flags(SMALL, ["--global-batch", str(1 << 21), "--gpus", "4096", "--dp", "4096", "--recompute", "full", "--schedule", "1f1b"])
