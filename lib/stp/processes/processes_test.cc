@@ -123,6 +123,32 @@ TEST(Processes, OneThatIsSendingCanEndAllTheSame) {
   EXPECT_EXIT(end_while_sending(), testing::ExitedWithCode(3), "it ends");
 }
 
+TEST(Processes, ATextMayTakeLongerThanAllDeadlines) {
+  constexpr uint64_t kPieces = 12, kPiece = 1 << 17;
+  const auto gather = [] {
+    std::thread([] {
+      sockaddr_in here{.sin_family = AF_INET, .sin_port = htons(29523), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+      const FileDescriptor one(socket(AF_INET, SOCK_STREAM, 0));
+      while (connect(one.get(), reinterpret_cast<sockaddr*>(&here), sizeof here) != 0) usleep(1000);
+      struct {
+        uint32_t kind;
+        int32_t peer;
+        uint64_t tag, bytes;
+      } hello{0x73747031, 1, 2, 0}, message{hello.kind + 2, 0, ~uint64_t{0}, kPieces * kPiece};
+      send(one.get(), &hello, sizeof hello, 0);
+      send(one.get(), &message, sizeof message, 0);
+      for (uint64_t i = 0; i < kPieces; ++i) {
+        usleep(200'000);
+        send(one.get(), std::string(kPiece, 'x').data(), kPiece, 0);
+      }
+      pause();
+    }).detach();
+    const auto all = join_by_tcp({"127.0.0.1", 29523, 0, 2, 0}, 0.2);  // texts wait for six deadlines
+    std::_Exit(all->gather("")[1].size() == kPieces * kPiece ? 3 : 4);
+  };
+  EXPECT_EXIT(gather(), testing::ExitedWithCode(3), "");
+}
+
 // A name may mean a loopback address on process 0's own machine, and come to be known only later.
 TEST(Processes, ANameIsAwaitedAndMeansAllAddressesOfItsMachine) {
   const auto join_by_a_name = [](int index, uint16_t port) {

@@ -194,6 +194,8 @@ class Relay {
     const ssize_t got = recv(peer.socket.get(), piece_.data(), piece_.size(), 0);
     const bool ended = got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
     peer.in.append(piece_.data(), static_cast<size_t>(std::max<ssize_t>(got, 0)));
+    // A piece of a long text is progress: the whole may take longer than the others' deadlines.
+    if (got > 0 && peer.in.size() > piece_.size()) moved_ = true;
     size_t at = 0;
     for (FrameHead head{}; !over_ && peer.in.size() - at >= sizeof head; at += sizeof head + head.bytes) {
       std::memcpy(&head, peer.in.data() + at, sizeof head);
