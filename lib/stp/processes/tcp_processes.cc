@@ -86,8 +86,7 @@ class Socket : public FileDescriptor {
 
 using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
 
-// The addresses of a host, or with AI_PASSIVE those at which this machine listens. Sets `unknown` to why
-// there is none, or to "".
+// The addresses of a host, or with AI_PASSIVE of this machine. Sets `unknown` to why there is none, or to "".
 Addresses find_addresses(const char* host, int port, int flags, int family, std::string& unknown) {
   const addrinfo hints{.ai_flags = flags, .ai_family = family, .ai_socktype = SOCK_STREAM};
   addrinfo* list = nullptr;
