@@ -27,16 +27,6 @@ std::string unknown_command(const CLI::App& app, const std::string& word) {
   return "there is no command \"" + word + "\"; " + did_you_mean(word, names) + "there are " + joined(names);
 }
 
-CLI::Validator within(double low, double high) {
-  const std::string range = "[" + shown("%.12g", low) + " - " + shown("%.12g", high) + "]";
-  return {[=](const std::string& text) -> std::string {
-            double value = 0;
-            if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return {};
-            return text + " is not a number in " + range;
-          },
-          "FLOAT in " + range};
-}
-
 namespace {
 
 CLI::Validator one_of(const std::vector<std::string>& words) {
@@ -76,8 +66,8 @@ void add_scenario(CLI::App* command, std::string& scenario) {
   command->add_option("SCENARIO", scenario, "A scenario file, or the name of one of the suite's")->required();
 }
 
-void add_json(CLI::App* command, std::string& json, const char* what = "Write the result record") {
-  command->add_option("--json", json, what + std::string(" to this new file (- for standard output)"));
+void add_json(CLI::App* command, std::string& file, const char* what = "Write the result record") {
+  command->add_option("--json", file, what + std::string(" to this new file (- for standard output)"));
 }
 
 void add_csv(CLI::App* command, std::string& csv) {

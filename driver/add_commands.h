@@ -13,7 +13,15 @@ void add_commands(CLI::App& app, const Arguments& argv, int& status);
 
 /// Accepts numbers in [low, high]; CLI::Range accepts nan, and CLI::PositiveNumber names a limit of 309
 /// digits.
-CLI::Validator within(double low, double high);
+inline CLI::Validator within(double low, double high) {
+  const std::string range = "[" + shown("%.12g", low) + " - " + shown("%.12g", high) + "]";
+  return {[=](const std::string& text) -> std::string {
+            double value = 0;
+            if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return {};
+            return text + " is not a number in " + range;
+          },
+          "FLOAT in " + range};
+}
 
 /// The words for a command that `app` does not have.
 std::string unknown_command(const CLI::App& app, const std::string& word);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <regex>
 #include <sstream>
 
 #include "stp/base/data.h"
@@ -135,8 +134,9 @@ void Changes::refuse_unread(const std::string& part, const std::string& file) co
 }
 
 InputError Changes::blamed(const InputError& error, const std::vector<std::string>& scenarios) const {
-  static const std::regex configuration(R"(^configurations\[[0-9]+\]( \(vary [0-9, ]+\))?\.)");
-  const std::string field = std::regex_replace(error.field(), configuration, "");
+  std::string field = error.field();
+  if (field.starts_with("configurations["))
+    field.erase(0, field.find('.') + 1);  // or it is the whole configuration
   const std::string& file = error.file();
   if (!file.empty() && file != "-" && !file.ends_with(".json")) return error;  // of a checkpoint, say
   const bool of_scenario = std::ranges::any_of(scenarios, [&](const std::string& word) {

@@ -82,6 +82,14 @@ std::vector<std::string> words_of(const Choices& choices) {
   return words;
 }
 
+/// N of "block-N"; 0 for any other word.
+inline int block_layers(const std::string& word) {
+  const std::string block = "block-";
+  const bool is = word.starts_with(block) && word.size() > block.size() && word.size() <= block.size() + 4 &&
+                  word.find_first_not_of("0123456789", block.size()) == std::string::npos;
+  return is && word[block.size()] != '0' ? std::stoi(word.substr(block.size())) : 0;
+}
+
 inline std::string word_of(const Recompute& recompute) {
   if (recompute.first > 0) return "block-" + std::to_string(recompute.first);
   return recompute == kLayernorm ? "layernorm" : word_of(recompute, kRecomputes);

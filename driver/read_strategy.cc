@@ -56,12 +56,10 @@ void check_vision(const JsonInput& input, const Experiment& experiment) {
 }
 
 Recompute read_recompute(JsonInput& input) {
-  const std::string word = input.string_or("recompute", "none"), block = "block-";
+  const std::string word = input.string_or("recompute", "none");
   if (word == "core_attn") return {.core = true};  // as Megatron-Core calls it
   if (word == "layernorm" && !input.has("run")) return kLayernorm;
-  if (word.starts_with(block) && word.size() <= block.size() + 4 && word[block.size()] != '0' &&
-      word.find_first_not_of("0123456789", block.size()) == std::string::npos && word != block)
-    return {.layer = true, .first = std::stoi(word.substr(block.size()))};
+  if (const int layers = block_layers(word)) return {.layer = true, .first = layers};
   return choose(input, "recompute", Recompute{}, kRecomputes,
                 input.has("run") ? ", block-N" : ", block-N, layernorm");
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <climits>
-#include <regex>
 
 #include "baselines/registry.h"
 #include "choices.h"
@@ -68,9 +67,8 @@ void check_numbers(const std::vector<int>& values, const std::string& flag, int 
 
 void check_words(const std::vector<std::string>& words, const char* flag,
                  const std::vector<std::string>& known, const std::string& why = "") {
-  static const std::regex block("^block-[1-9][0-9]{0,3}$");  // `known` has block-1 for all
-  for (const std::string& word : words)
-    if (std::ranges::find(known, std::regex_replace(word, block, "block-1")) == known.end())
+  for (const std::string& word : words)  // `known` has block-1 for all
+    if (std::ranges::find(known, block_layers(word) > 0 ? "block-1" : word) == known.end())
       throw InputError("", flag, "there is no \"" + word + "\"" + why,
                        did_you_mean(word, known) + "there are " + joined(known));
 }
@@ -172,7 +170,7 @@ std::vector<std::string> complications(const Experiment& experiment, const Sched
 
 void Refused::add(const InputError& error, size_t count) {
   if (first.empty()) first = error.what();
-  by_reason[std::regex_replace(error.what(), std::regex("(^|[ (])[0-9]+(?=[ ,;:)]|$)"), "$1N")] += count;
+  by_reason[without_numbers(error.what())] += count;
 }
 
 void Refused::add(const Refused& other) {

@@ -14,9 +14,9 @@ namespace stp {
 /// start of a program. It does nothing without glibc.
 inline void keep_freed_memory() {
 #ifdef __GLIBC__
-  constexpr int kNever = -1;
-  mallopt(M_TRIM_THRESHOLD, kNever);
-  mallopt(M_MMAP_THRESHOLD, kNever);
+  constexpr int never = -1;
+  mallopt(M_TRIM_THRESHOLD, never);
+  mallopt(M_MMAP_THRESHOLD, never);
 #endif
 }
 

@@ -1,6 +1,8 @@
 #include "stp/base/error.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <cstring>
 
 namespace stp {
 namespace {
@@ -33,6 +35,17 @@ std::string printable(const std::string& text) {
     if (two_bytes) ++i;
   }
   return shown;
+}
+
+// std::regex would cost more than a second of compile time.
+std::string without_numbers(std::string text) {
+  const char* const digits = "0123456789";
+  for (size_t at = 0; (at = text.find_first_of(digits, at)) != std::string::npos; ++at) {
+    const size_t end = std::min(text.find_first_not_of(digits, at), text.size());
+    const bool begins = at == 0 || std::strchr(" (", text[at - 1]) != nullptr;
+    if (begins && std::strchr(" ,;:)", text.c_str()[end]) != nullptr) text.replace(at, end - at, "N");
+  }
+  return text;
 }
 
 InputError::InputError(const std::string& file, const std::string& field, const std::string& problem,

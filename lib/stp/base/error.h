@@ -24,6 +24,9 @@ std::string shown(const char* format, double value);
 /// `text` with "?" for control characters, which a terminal would obey.
 std::string printable(const std::string& text);
 
+/// `text` with N in place of each whole number that is a word.
+std::string without_numbers(std::string text);
+
 /// Bad input: the program ends with exit code 2. `what()` reads "file: field: problem; remedy".
 class InputError : public std::runtime_error {
  public:
