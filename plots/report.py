@@ -25,7 +25,7 @@ from pathlib import Path
 from stp_plots import packages  # noqa: F401, I001 - before what needs them
 from stp_plots.draw import accuracy, breakdown, closed_forms, figures, headline, overlap, panels, sensitivity, splits, style, timelines, times
 from stp_plots.files import ReportError, progress, write_whole
-from stp_plots.judge import claims, host_links
+from stp_plots.judge import claims
 from stp_plots.page import html, pages, tables
 from stp_plots.read import records
 
@@ -38,12 +38,8 @@ def makers(experiment):
         return []
     if splits.cells(experiment):
         return [splits.ablation, breakdown.breakdown]
-    if splits.contention_groups(experiment):
-        return [splits.contention]
     if experiment.has_published("tp_share"):
         return [figures.tp_share]
-    if host_links.groups(experiment):
-        return [figures.memory, breakdown.breakdown]
     if times.needed(experiment):
         return [times.plot, breakdown.breakdown]
     strips = [] if experiment.alone else [accuracy.strips]

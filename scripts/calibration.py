@@ -6,13 +6,9 @@ import math
 import packages  # noqa: F401, I001 - before what needs them
 from scipy.optimize import least_squares
 from simulation import reproduce
+from stp_plots.words import agrees
 
 DIGITS = 4  # of a fitted value, as written
-
-
-def agrees(row, pattern):
-    """Whether a row has all fields of a pattern."""
-    return all(row.get(key) == value for key, value in pattern.items())
 
 
 class Fit:

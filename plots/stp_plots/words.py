@@ -37,6 +37,27 @@ def text(value):
     return value if isinstance(value, str) else json.dumps(value)
 
 
+def hashable(value):
+    """`value` as something that can be compared and hashed."""
+    return value if isinstance(value, (str, int, float, bool, type(None))) else json.dumps(value, sort_keys=True)
+
+
+def agrees(data, where):
+    """Whether a row has these values, or one of a list of values."""
+    return all(data.get(key) == value or isinstance(value, list) and data.get(key) in value for key, value in where.items())
+
+
+def gain(of, over):
+    """Per cent."""
+    return 100 * (of / over - 1) if over else math.nan
+
+
+def bubbles(times):
+    """TP and PP bubble of the rank that computes most, as shares of its step. `times`: by rank, compute and both bubbles."""
+    busiest = max(times, key=lambda one: one[0], default=())
+    return [part / sum(busiest) for part in busiest[1:]] if sum(busiest) > 0 else [None, None]
+
+
 def plain(value, digits=1, unit=""):
     """A decimal."""
     return NONE if number(value) is None else f"{value:.{digits}f}{unit}"
@@ -79,6 +100,13 @@ def published(value):
     if isinstance(value, int) or float(value).is_integer() and abs(value) >= 100:
         return text(value)
     return f"{value:#.3g}".rstrip(".") if float(f"{value:.3g}") == value else f"{value:.4g}"
+
+
+def span(values, digits=1, unit="", sign=False):
+    """The ends of a range with so many decimals, or three digits where `digits` is None; one figure where they read the same."""
+    tell = "{:.3g}".format if digits is None else functools.partial(signed if sign else plain, digits=digits)
+    values = [*values]
+    return " to ".join(dict.fromkeys(tell(float(end)) for end in (min(values), max(values)))) + unit
 
 
 def count(amount, noun):

@@ -149,7 +149,7 @@ def records(first, second):
 class RecordFile(Case):
     def test_rows_have_their_bubbles(self):
         file = results.read(record(row("stp", 4), evidence="measured"), "r.json")
-        self.assertEqual((file.evidence, file.rows[0]["bubbles"]), ("measured", (1.5 / 8, 0.5 / 8)))  # of the rank that computes most
+        self.assertEqual((file.evidence, file.rows[0]["bubbles"]), ("measured", [0.5 / 8, 1.5 / 8]))  # of the rank that computes most
 
     def test_it_is_refused_with_the_name_of_the_bad_field(self):
         for content, *words in (
@@ -157,7 +157,7 @@ class RecordFile(Case):
             (record(row("stp", 1), evidence="guessed"), 'r.json: evidence: "guessed" is unknown', "measured"),
             (record(row("stp", 1, step_time_s="1")), "r.json: results[0].step_time_s: must be a number"),
             (record(row(3, 1)), "r.json: results[0].schedule: "),
-            (record(row("stp", 1, ranks=[{"compute_s": 1}])), "r.json: results[0].ranks[0].pp_bubble_s: is missing"),
+            (record(row("stp", 1, ranks=[{"compute_s": 1}])), "r.json: results[0].ranks[0].tp_bubble_s: is missing"),
             (record(row("stp", 1, step_time_repeats_s=["x"])), "r.json: results[0].step_time_repeats_s: "),
             ({**record(row("stp", 1)), "scenario": {"title": "t"}}, "r.json: scenario.name: is missing"),
             ({**record(row("stp", 1)), "system": 3}, "r.json: system: must be an object"),

@@ -14,7 +14,7 @@ import report
 import tune
 from records_for_test import experiment, kept, line, pair, row
 from stp_plots.draw import accuracy, bars, breakdown, figures, headline, overlap, panels, style, times
-from stp_plots.judge import host_links, measurements
+from stp_plots.judge import measurements
 from stp_plots.read import records
 
 
@@ -52,41 +52,6 @@ class FigureTest(unittest.TestCase):
             self.assertTrue(axes.patches)
             self.assertTrue(all(bar.get_y() == 0 and bar.get_height() <= high for bar in axes.patches))
             self.assertTrue(axes.get_ylabel())
-
-    def links(self, ratios=((0.5, (2, 8, 32)),), recompute=("none", "mlp")):
-        """Without offload a step takes 4 s, with recomputation 5 s; with it 3 s and 16 GB/s over the link's speed, of the ratio."""
-        rows = [row(throughput_samples_per_s=8 / time, step_time_s=time, offload_ratio=0, recompute=kind, name=kind) for kind, time in zip(recompute, (4, 5))]
-        for ratio, speeds in ratios:
-            for speed in speeds:
-                time = 3 + 32 * ratio / speed
-                both = dict.fromkeys(("device_to_host_gb_per_s", "host_to_device_gb_per_s"), speed)
-                rows.append(row(throughput_samples_per_s=8 / time, step_time_s=time, offload_ratio=ratio, recompute="none", cluster_values=both,
-                                name=f"{ratio} {speed}"))  # fmt: skip
-        return experiment(rows)
-
-    def test_host_links_have_crossovers_by_ratio(self):
-        given = self.links([(0.5, (32, 2, 8)), (1, (8, 64))])
-        [links] = host_links.groups(given).values()
-        # 3 + 16 / x is 4 at 16 and 5 at 8; 3 + 32 / x is 4 at 32 and 5 at 16.
-        for ratio, expected in ((0.5, {"nothing offloaded or recomputed": 16, "mlp recomputed": 8}), (1, {"nothing offloaded or recomputed": 32, "mlp recomputed": 16})):
-            found = links.crossovers(ratio)
-            self.assertEqual(found.keys(), expected.keys())
-            for name, speed in expected.items():
-                self.assertAlmostEqual(found[name], speed)
-
-    def test_host_links_may_have_no_crossover(self):
-        [links] = host_links.groups(self.links([(0.5, (2, 4))])).values()
-        self.assertEqual(links.crossovers(0.5), {})
-        for rows in (self.links([(0.5, (8,))]), self.links(recompute=()), experiment([row()])):
-            self.assertEqual(host_links.groups(rows), {})
-
-    def test_host_links_of_the_suite_have_the_crossovers_of_simulations_between_its_rows(self):
-        [given] = [one for one in kept() if one.id == "offload-links"]
-        [links] = host_links.groups(given).values()
-        found = links.crossovers(0.85)
-        # From simulations between these rows.
-        self.assertAlmostEqual(found["mlp recomputed"], 25.5, delta=0.5)
-        self.assertAlmostEqual(found["attn+mlp+norm recomputed"], 20.5, delta=0.5)
 
     def test_every_axis_is_labelled_with_its_unit(self):
         for maker in (figures.throughput, figures.step_time, figures.gain, figures.memory, breakdown.breakdown):

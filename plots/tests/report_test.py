@@ -66,18 +66,6 @@ class ReportTest(FolderTest):
         self.report("nothing", a=record(rows))
         self.assertEqual([line["memory_in_all_gb"] for line in self.rows()], ["87.25", "57.4", "60.0", "50.0", "90.0"])
 
-    def test_contention(self):
-        rows = [row(name, contention=on, throughput_samples_per_s=speed + (not on))
-                for on in (True, False) for name, speed in (("1f1b-i", 2.0), ("stp", 2.5))]  # fmt: skip
-        for each in rows:
-            each["difference"] = {"throughput_samples_per_s": each["throughput_samples_per_s"] / 2.5 - 1}
-        page, _ = self.report(a=record(rows))
-        self.assertEqual(self.plots(), ["plot-a-contention.png"])
-        self.assertEqual(page.row("llm, s 4096 × 1, TP4 PP2, m 8", "1f1b-i"), ["2.50", "2.00", "−20.0", "3.00", "+20.0"])
-        self.assertIn("10.00 % with contention, 30.00 % without", page.text)
-        # One of them alone is an experiment like any other.
-        self.assertEqual(splits.contention_groups(experiment(rows[:3])), [])
-
     def sensitivity_of(self, rows, **fields):
         """An analysis of two values; the first moves 1F1B-I by −10 and +20 %, STP not at all; the second nothing."""
         rows_of_analysis = []

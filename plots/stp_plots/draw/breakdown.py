@@ -7,7 +7,6 @@ from matplotlib.patches import Patch
 
 from stp_plots import words
 from stp_plots.draw import style
-from stp_plots.read.records import plain
 
 # From the bottom of a bar; they differ in lightness too.
 PARTS = [("compute", "#8f979f"), ("TP bubble", "#882255"), ("PP bubble", "#ecd98b")]
@@ -22,7 +21,7 @@ def representatives(experiment):
         data = configuration["data"].iloc[0]
         largest = configuration["microbatches"].max()
         same = configuration if math.isnan(largest) else configuration[configuration["microbatches"] == largest]
-        chosen.setdefault(tuple(plain(data.get(field)) for field in ("model", "cluster", *words.AXES)), same)
+        chosen.setdefault(tuple(words.hashable(data.get(field)) for field in ("model", "cluster", *words.AXES)), same)
     return list(chosen.values())
 
 

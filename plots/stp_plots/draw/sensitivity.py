@@ -13,7 +13,6 @@ from matplotlib.patches import Patch
 from stp_plots import words
 from stp_plots.draw import style
 from stp_plots.files import ROOT, read_json
-from stp_plots.read.records import plain
 from stp_plots.words import dictionary, items, number
 
 KEPT = ROOT / "results/reference/sensitivity"
@@ -24,7 +23,7 @@ MOST = 12  # values that are drawn
 
 
 def _key(data):
-    return tuple(plain(data.get(field)) for field in KEY)
+    return tuple(words.hashable(data.get(field)) for field in KEY)
 
 
 def attach(folder, experiments):

@@ -96,7 +96,7 @@ class Outcome:
 
 def _select(experiment, frame, pattern):
     """The rows whose fields are those of `pattern`."""
-    rows = frame[[all(data.get(key) == value for key, value in pattern.items()) for data in frame["data"]]]
+    rows = frame[[words.agrees(data, pattern) for data in frame["data"]]]
     if rows.empty:
         raise Fault(f"{experiment.id}: no row agrees with {pattern}")
     return rows
@@ -107,12 +107,6 @@ def _predicted(experiment, frame):
     if rows.empty:
         raise Fault(f"{experiment.id}: nothing is predicted")
     return rows
-
-
-def _span(values, unit, digits=".3g"):
-    """The ends of a range, with the three digits that the paper has."""
-    ends = sorted({f"{value:{digits}}" for value in (min(values), max(values))}, key=float)
-    return " to ".join(ends) + unit
 
 
 def _gains(experiment, pattern, over=None):
@@ -157,7 +151,7 @@ def _errors(_run, experiment, check):
     rows = _predicted(experiment, _select(experiment, experiment.compared(name), check.get("rows", {})))
     error, worst = rows["error"].abs().mean(), rows.loc[rows["error"].abs().idxmax(), "error"]
     unit = " units" if experiment.unit_costs and quantity.unit == "s" else f" {quantity.unit}"
-    published, ours = (_span(quantity.scale * rows[column], unit) for column in ("published", "ours"))
+    published, ours = (words.span(quantity.scale * rows[column], None, unit) for column in ("published", "ours"))
     mean, most = experiment.tolerance(name), _worst_tolerance(experiment, name)
     criteria = f"{quantity.title}: {100 * mean:.3g} % ({100 * most:.3g})"
     if len(rows) == 1:
@@ -206,7 +200,7 @@ def _gain(_run, experiment, check):
     if choices:  # what the paper leaves open decides, if the published gain is among ours over it
         over = [_gains(one, check["rows"])["ours"].iloc[0] for one in choices]
         least = min(_select(one, one.compared("throughput"), check["rows"])["error"].abs().max() for one in choices)
-        ours = f"{_span(over, ' %', '.1f')} over {len(over)} splits of layers ({ours} as assumed); at best all throughputs within {words.plain_percent(least)}"
+        ours = f"{words.span(over, unit=' %')} over {len(over)} splits of layers ({ours} as assumed); at best all throughputs within {words.plain_percent(least)}"
         direction = None if min(over) <= row["published"] <= max(over) else direction
     return Outcome(published, ours, criteria, met, direction, calibrated=fitted, fitted=fitted)
 
@@ -218,7 +212,7 @@ def _all_gains(_run, experiment, check):
     error, worst = rows["error"].abs().mean(), rows.loc[rows["error"].abs().idxmax(), "error"]
     most = WORST * experiment.tolerance("gain")
     criteria, met = _size_of_gains(experiment, rows["error"], rows["published"])
-    published, ours = (_span(rows[column], " %", ".1f") for column in ("published", "ours"))
+    published, ours = (words.span(rows[column], unit=" %") for column in ("published", "ours"))
     spread = f"{error:.2f} points off, worst {words.signed(worst)}, {len(rows)} rows" if len(rows) > 1 else f"{words.signed(worst)} points"
     found = Outcome(published, f"{ours}; {spread}", criteria, met and bool(abs(worst) <= most), _same_gains(rows, most), len(rows))
     if null_model.has(experiment):
@@ -342,7 +336,7 @@ def _ran(_run, experiment, _check):
     if not any(found):
         raise Fault(f"{experiment.id}: of no row that ran is it known whether it fits")
     count = len(right + may + wrong)
-    ours = memory.counted(found) + (f"; others {_span([-data['memory_margin_gb'] for data in wrong], ' GB', '.1f')} over" if wrong else "")
+    ours = memory.counted(found) + (f"; others {words.span([-data['memory_margin_gb'] for data in wrong], unit=' GB')} over" if wrong else "")
     known = [data["memory_margin_gb"] + data["peak_memory_gb"] - theirs for data in right + may + wrong
              if (theirs := number(dictionary(data.get("published")).get("peak_memory_gb"))) is not None]  # fmt: skip
     ours += f"; by the paper's activations at most {sum(margin >= 0 for margin in known)} of {len(known)}" if known and wrong else ""
@@ -353,7 +347,7 @@ def _saved(_run, experiment, check):
     """How much less memory some rows have than another. The paper has a range, and not of what."""
     rows = {data.get("name"): data["peak_memory_gb"] for data in experiment.rows["data"]}
     saved = [100 * (1 - rows[name] / rows[check["of"]]) for name in check["rows"]]
-    return Outcome(words.NONE, f"{_span(saved, ' %')} with ratios of ours", "", False, rows=len(saved))
+    return Outcome(words.NONE, f"{words.span(saved, None, ' %')} with ratios of ours", "", False, rows=len(saved))
 
 
 def _overlap(_run, experiment, _check):

@@ -1,12 +1,10 @@
 """Result records side by side: per configuration and schedule, each file's figures and how they differ from the first
 file's."""
 
-import json
-
 from stp_plots.files import InputError
 from stp_plots.judge.statistics import Sample, judge, relative
 from stp_plots.read.results import EVIDENCE, FIGURES
-from stp_plots.words import AXES
+from stp_plots.words import AXES, hashable
 
 # Fields that identify a row in every record; and further fields that may distinguish rows of one file.
 BASE = ["model", "seq", "microbatch_size", *AXES, "microbatches"]
@@ -17,12 +15,8 @@ FURTHER = ["cluster", "contention", "braid", "release", "backward", "recompute",
 # ---- which rows correspond ----
 
 
-def plain(value):
-    return json.dumps(value, sort_keys=True)  # can be hashed
-
-
 def key_of(row, fields):
-    return tuple(plain(row.get(field)) for field in fields)
+    return tuple(hashable(row.get(field)) for field in fields)
 
 
 def one_schedule_each(files):
@@ -70,7 +64,7 @@ def differences(files, key):
     values = {}
     for field in BASE + FURTHER:
         if field not in key and field != "layers_per_chunk":  # layers by chunk follow from the schedule's placement
-            seen = [list({plain(row.get(field)): row.get(field) for row in file.rows}.values()) for file in files]
+            seen = [list({hashable(row.get(field)): row.get(field) for row in file.rows}.values()) for file in files]
             values[field] = [some[0] if len(some) == 1 else some for some in seen]
     for name in files[0].inputs:
         inputs = [file.inputs.get(name) for file in files]
@@ -88,7 +82,7 @@ def differences(files, key):
 def cell_of(row, sample):
     return {"schedule": row["schedule"], **{field: row.get(field) for field in FIGURES},
             "step_time_interval_s": sample and sample.interval, "repeats": len(row["repeats"]),
-            "pp_bubble_share": row["bubbles"][0], "tp_bubble_share": row["bubbles"][1],
+            "pp_bubble_share": row["bubbles"][1], "tp_bubble_share": row["bubbles"][0],
             "against_first": None, "prediction": None}
 
 

@@ -94,9 +94,8 @@ def _subtitle(experiments):
 def contents(experiment):
     """What the page has of an experiment besides its plots and timelines."""
     line = experiment.line
-    special = splits.cells(experiment) or splits.contention_groups(experiment)
-    known = [] if special else [tables.beside(experiment, name) for name in ("throughput", "time", "mfu", "memory")]
-    known = [memory.fastest(experiment), splits.contention_table(experiment), closed_forms.agreement(experiment), *known]
+    known = [] if splits.cells(experiment) else [tables.beside(experiment, name) for name in ("throughput", "time", "mfu", "memory")]
+    known = [memory.fastest(experiment), closed_forms.agreement(experiment), *known]
     titled = {"The parts of each gain": splits.ablation_table(experiment), "Times of every pair": overlap.table(experiment),
               "Acceptance criteria": tables.criteria(experiment), "Errors": tables.recorded_errors(experiment)}  # fmt: skip
     verdict, reason = text(line.get("verdict")), text(line["reason"]).replace("; see marks", "") if line.get("reason") else ""

@@ -12,9 +12,9 @@ import pandas as pd
 from stp_plots import words
 from stp_plots.draw import splits
 from stp_plots.files import ROOT, ReportError
-from stp_plots.judge import claims, host_links, measurements, memory, null_model, suggestions
+from stp_plots.judge import claims, measurements, memory, null_model, suggestions
 from stp_plots.page import markdown
-from stp_plots.read.records import CONFIGURATION, agrees
+from stp_plots.read.records import CONFIGURATION, TIMES
 
 TEMPLATES = ROOT / "docs/templates"
 ANSWERS = ROOT / "results/answers.json"
@@ -32,20 +32,12 @@ def names():
 
 def gain(of, over, key=THROUGHPUT):
     """Of one row over another, or of their published figures, per cent."""
-    return 100 * (of[key] / over[key] - 1)
+    return words.gain(of[key], over[key])
 
 
 def bubbles(row):
     """TP and PP bubble of the rank that computes most, per cent of the step."""
-    rank = max(row["ranks"], key=lambda one: one["compute_s"])
-    return [100 * rank[key] / row["step_time_s"] for key in ("tp_bubble_s", "pp_bubble_s")]
-
-
-def span(values, digits=1, unit="", sign=False):
-    """The ends of a range; one figure where they are the same."""
-    values = [*values]
-    shown = list(dict.fromkeys((words.signed if sign else words.plain)(float(end), digits) for end in (min(values), max(values))))
-    return " to ".join(shown) + unit
+    return [100 * share for share in words.bubbles([[rank[key] for key in TIMES] for rank in row["ranks"]])]
 
 
 def model(name):
@@ -89,7 +81,7 @@ class Records:
 
     def rows(self, name, /, **where):
         """The rows of an experiment that have these values, or one of a list of values."""
-        return [data for data in self.run[name].rows["data"] if agrees(data, where)]
+        return [data for data in self.run[name].rows["data"] if words.agrees(data, where)]
 
     def row(self, name, /, **where):
         found = self.rows(name, **where)
@@ -100,7 +92,7 @@ class Records:
     def errors(self, name, figure, /, calibrated=False, **where):
         """Against published figures, of rows that were not fitted to; of all if `calibrated` is None."""
         frame = self.run[name].compared(figure)
-        keep = [agrees(row.data, where) and calibrated in (None, row.calibrated) for row in frame.itertuples()]
+        keep = [words.agrees(row.data, where) and calibrated in (None, row.calibrated) for row in frame.itertuples()]
         values = frame["error"][keep]
         if values.empty:
             raise ReportError(f"{name}: no row has an error of {figure} that agrees with {where}")
@@ -112,7 +104,7 @@ class Records:
         found = []
         for data in self.rows(name, **of):
             place = {field: data.get(field) for field in SAME if field not in over}
-            base = max((one[THROUGHPUT] for one in others if agrees(one, place)), default=None)
+            base = max((one[THROUGHPUT] for one in others if words.agrees(one, place)), default=None)
             found += [gain(data, {THROUGHPUT: base})] if base else []
         return found
 
@@ -176,7 +168,7 @@ class Records:
     def _values(self):
         values = {name: getattr(self, name) for name in dir(self) if not name.startswith("_") and name not in ("answers", "render")}
         return values | {"records": self, "gain": gain, "bubbles": bubbles, "table": markdown.table, "claims": claims, "null_model": null_model,
-                         "measurements": measurements, "memory": memory, "host_links": host_links, "splits": splits,
+                         "measurements": measurements, "memory": memory, "splits": splits,
                          "suggestions": suggestions}  # fmt: skip
 
     def render(self, page):
@@ -209,6 +201,6 @@ def _environment():
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), trim_blocks=True, lstrip_blocks=True,
                                      undefined=jinja2.StrictUndefined)  # fmt: skip
     environment.filters.update(total_gb=memory.total_gb, bubbles=bubbles, signed=words.signed, plain=words.plain, magnitude=words.magnitude,
-                               percent=words.percent, span=span, model=model, schedule=schedule, cell=markdown.cell,
+                               percent=words.percent, span=words.span, model=model, schedule=schedule, cell=markdown.cell,
                                mean=lambda values: sum(values) / len(values))  # fmt: skip
     return environment

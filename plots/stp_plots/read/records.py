@@ -4,7 +4,6 @@ Readers of records ignore unknown fields and accept null or missing ones.
 """
 
 import functools
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pandas as pd
 
 from stp_plots import words
 from stp_plots.files import ReportError, read_json
-from stp_plots.words import configuration_parts, dictionary, items, number, text
+from stp_plots.words import agrees, configuration_parts, dictionary, hashable, items, number, text
 
 
 @dataclass(frozen=True)
@@ -54,16 +53,6 @@ COLUMNS = ("data", "gain", "schedule", "m", "microbatches", "base", "calibrated"
            "tp_bubble", "pp_bubble", "chunks", "tables")  # fmt: skip
 
 
-def plain(value):
-    """`value` as something that can be compared and hashed."""
-    return value if isinstance(value, (str, int, float, bool, type(None))) else json.dumps(value, sort_keys=True)
-
-
-def agrees(data, where):
-    """Whether a row has these values, or one of a list of values."""
-    return all(data.get(key) in value if isinstance(value, list) else data.get(key) == value for key, value in where.items())
-
-
 def unit_costs(data):
     """The unit costs of a row in words, as totals of a chunk if all chunks are alike; empty if it has none. The row's name
     stands for costs that differ by rank."""
@@ -91,16 +80,13 @@ def _entry(data):
     ranks = [dictionary(rank) for rank in items(data.get("ranks"))]
     times = np.array([[number(rank.get(key)) for key in TIMES] for rank in ranks], dtype=float).reshape(-1, 3)
     times = np.empty((0, 3)) if np.isnan(times).any() else times
-    # Bubbles of a row are those of the rank that computes most, on the screen and in comparisons too.
-    busiest = times[times[:, 0].argmax()] if len(times) else np.zeros(3)
-    shares = busiest / busiest.sum() if busiest.sum() > 0 else [np.nan] * 3
     chunks = [number(rank.get("peak_activation_chunks")) for rank in ranks]
     repeats = [number(time) for time in items(data.get("step_time_repeats_s"))]
     tables = [str(table) for table in items(dictionary(data.get("published")).get("tables"))]
     return (data, dictionary(data.get("gain")), str(data.get("schedule", "?")), text(data.get("microbatches")), number(data.get("microbatches")),
-            tuple(plain(data.get(field)) for field in CONFIGURATION), data.get("calibration") is True and bool(data.get("published")),
+            tuple(hashable(data.get(field)) for field in CONFIGURATION), data.get("calibration") is True and bool(data.get("published")),
             number(data.get("step_time_s")), [time for time in repeats if time and time > 0], number(data.get("mfu")), times,
-            shares[1], shares[2], max((one for one in chunks if one is not None), default=None), tables)  # fmt: skip
+            *words.bubbles(times), max((one for one in chunks if one is not None), default=None), tables)  # fmt: skip
 
 
 def _distinguishing_fields(rows):
@@ -166,7 +152,7 @@ class Experiment:
         self.settings = _distinguishing_fields(rows)
         for column in ("microbatches", "step_time", "mfu", "tp_bubble", "pp_bubble", "chunks"):
             rows[column] = rows[column].astype(float)
-        rows["setting"] = [tuple(plain(data.get(field)) for field in self.settings) for data in rows["data"]]
+        rows["setting"] = [tuple(hashable(data.get(field)) for field in self.settings) for data in rows["data"]]
         # Rows that do not differ go to numbered copies of the configuration.
         rows["copy"] = rows.groupby(["base", "setting", "schedule", "m"], sort=False, dropna=False).cumcount() + 1
         rows["configuration"] = rows.groupby(["base", "setting", "copy"], sort=False, dropna=False).ngroup()

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from stp_plots import words
 from stp_plots.files import Fields
 
 KIND = "a result record"
@@ -29,8 +30,7 @@ def recognises(content):
 
 
 def read_row(row, path, place):
-    """The row as written, checked, with `repeats`, of the step in seconds, and `bubbles`, PP and TP as shares of the step of
-    the rank that computes most."""
+    """The row as written, checked, with `repeats`, of the step in seconds, and `bubbles`."""
     fields = Fields(row, path, place)
     fields.string("schedule")
     for key in FIGURES:
@@ -39,14 +39,11 @@ def read_row(row, path, place):
     repeats = fields.array("step_time_repeats_s", [])
     if any(not isinstance(value, (int, float)) or isinstance(value, bool) for value in repeats):
         raise fields.error("step_time_repeats_s", "has an element that is not a number", "write seconds")
-    most, bubbles = -1, (None, None)
+    times = []
     for i, rank in enumerate(fields.array("ranks", [])):
         given = Fields(rank, path, f"{place}.ranks[{i}]")
-        compute, pp, tp = (given.number(key, LARGEST) for key in ("compute_s", "pp_bubble_s", "tp_bubble_s"))
-        step = compute + pp + tp
-        if compute > most and step > 0:
-            most, bubbles = compute, (pp / step, tp / step)
-    return {**row, "repeats": repeats, "bubbles": bubbles}
+        times.append([given.number(key, LARGEST) for key in ("compute_s", "tp_bubble_s", "pp_bubble_s")])
+    return {**row, "repeats": repeats, "bubbles": words.bubbles(times)}
 
 
 def values_in(content, place):
