@@ -330,7 +330,7 @@ replays_of_the_race() {
 # What receives that wait take from GEMMs: the configuration of stage replay again, where each waits half a millisecond.
 replay_of_late_peers() { replay a800-late-peers --late-peers 500 "${one[@]}"; }
 
-# All configurations, also with links of this GPU. Each schedule has its own record, so that what is cut off at the limit loses one.
+# All configurations, also with links of H200. Each schedule has its own record, so that what is cut off at the limit loses one.
 stage_replays() {
   local cluster schedule failed=0
   replays_of_the_race || failed=1
