@@ -72,8 +72,8 @@ class FigureTest(unittest.TestCase):
         for most in (3, 7):
             lines = style.wrap(parts, 40, most).split("\n")
             self.assertEqual((len(lines), parts[0] in lines[0].replace("\u00a0", " "), parts[-1] in lines[-1].replace("\u00a0", " ")), (most, True, True))
-        some = ["interlaced", "s 16384 × 1"]
-        self.assertEqual(style.wrap(some, 8 * style.stretch([(some, 8)])).replace("\u00a0", " "), "interlaced,\ns 16384 × 1")
+        for some in (["interlaced", "s 16384 × 1"], ["redistributed", "256k"]):
+            self.assertEqual(style.wrap(some, 8 * style.stretch([(some, 8)])).replace("\u00a0", " "), ",\n".join(some))
 
     def test_bars_stand_in_the_middle_above_their_labels(self):
         for given in (experiment([row("1f1b", tp=4), row("zb-v", tp=8), row("stp", tp=8)]), self.experiment):
@@ -174,7 +174,7 @@ class FigureTest(unittest.TestCase):
         self.assertNotIn(figures.gain, report.makers(zero_bubble))
         # It asks for no gain, least of all for that of 1F1B over whatever comes first.
         strips = accuracy.strips(zero_bubble, style.schedule_colours(zero_bubble.schedules))
-        self.assertEqual(([axes.get_xlabel() for axes in strips.figure.axes], "gain" in strips.alt), (["error of throughput, %"], False))
+        self.assertEqual(([axes.get_xlabel() for axes in strips.figure.axes], "gain" in strips.alt + strips.caption), (["error of throughput, %"], False))
 
     def test_the_shortest_step_says_whether_it_fits(self):
         rows = [row("stp", memory_margin_gb=-4.0, ranks=[{"memory_bytes": {"activations": 8.4e10}}]), row("zb-v", step_time_s=5.0)]
@@ -188,6 +188,12 @@ class FigureTest(unittest.TestCase):
             axes.figure.draw_without_rendering()
             named = [tick.label1.get_text() for tick in axes.xaxis.get_minor_ticks() if tick.label1.get_visible()]
             self.assertEqual(named, [str(rank) for rank in range(0, ranks, -(-ranks // 18))])
+
+    def test_it_is_said_which_ranks_are_shown(self):
+        for grids, settings, said in ((1, 1, "configuration of each model, cluster and grid, at"), (1, 3, "first of 3 configurations, at"),
+                                      (8, 3, "configuration of each model, cluster and grid, at"), (9, 1, "cluster and grid, for the first 8 of 9, at")):  # fmt: skip
+            rows = [row(tp=tp + 1, name=str(name)) for tp in range(grids) for name in range(settings)]
+            self.assertIn(said, breakdown.breakdown(experiment(rows), {}).caption)
 
     def test_lines_to_labels_do_not_cross(self):
         points, limits = [(19, 2095), (21.8, 2135), (22.2, 2136), (23, 2232), (26.5, 2240), (26.6, 2320), (60, 2330)], (82, 2550)

@@ -31,7 +31,7 @@ class ReportTest(FolderTest):
             self.assertIn(text, page.text)
 
     def test_what_nothing_is_published_for_is_a_second_page(self):
-        alone = {"verdict": records.ALONE}
+        alone = {"verdict": records.ALONE, "throughput_error_mean": 0.2}
         page, _ = self.report(a=(record([row()]), {"throughput_error_mean": 0.2, "calibration_rows": 1}), b=(record([row()]), alone))
         self.assertIn("X (1 row, 1 calibrated; throughput 20.00 % off (1); peak activation memory 9.09 % off (1); criteria missed)", page.text)
         self.assertEqual([link for link in page.links() if ".png" not in link], ["ours-alone.html", "rows-a.csv"])
@@ -154,6 +154,8 @@ class ReportTest(FolderTest):
         self.assertEqual(legend(), ["published", "simulated", "its band, profile ±20 %"])
         given.sensitivity = None
         self.assertEqual(legend(), ["published", "simulated"])
+        # Ours may lie behind it.
+        self.assertEqual({found.get_markerfacecolor() for axes in headline.plot([given]).figure.axes for found in axes.lines if found.get_marker() == "D"}, {"none"})
 
     def test_bubbles_are_those_of_the_rank_that_computes_most(self):
         ranks = [{"compute_s": 3.0, "tp_bubble_s": 0.4, "pp_bubble_s": 0.6}, {"compute_s": 1.0, "tp_bubble_s": 2.0, "pp_bubble_s": 1.0}]
@@ -167,6 +169,11 @@ class ReportTest(FolderTest):
         self.assertIn("step time 11.11 % off (1)", page.text)
         self.assertIn("its throughput is computed from it", source)
         self.assertNotIn("2.22", source)
+
+    def test_costs_that_give_published_times_are_seconds(self):
+        timed = experiment([unit_row(published={"step_time_s": 3.6}, difference={"step_time_s": 1 / 9})])
+        found = [(tables.heading(one, "time"), one.time_unit(), "not by a model" in html.contents(one)["description"]) for one in (timed, experiment([unit_row()]))]
+        self.assertEqual(found, [("step time, s", "s", False), ("step time, units", "units", True)])
 
     def test_share_of_communication(self):
         published = {"tables": ["Figure 1"], "tp_communication_share": 0.25}

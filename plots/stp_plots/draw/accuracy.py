@@ -68,8 +68,8 @@ def strips(experiment, colours):
     caption = (
         "Signed error of every row, ours minus published: right of zero, ours is higher. Only predicted rows (circles) count for the "
         "verdict; the cost model was fitted to calibrated rows (squares). The grey band is the tolerance of the mean absolute error. "
-        "If all points of a row lie on one side, the schedules share an error. Such an error cancels in the gain."
-    )
+        "If all points of a row lie on one side, the schedules share an error."
+    ) + (" Such an error cancels in the gain." if "gain" in frames else "")
     if (experiment.rows["memory_calibrated"] & ~experiment.rows["calibrated"]).any():
         caption += (" Memory depends only on the number of tokens. So a figure that was fitted at one m or length counts as calibrated "
                     "wherever the number of tokens is the same.")

@@ -26,7 +26,8 @@ def representatives(experiment):
 
 
 def breakdown(experiment, _colours):
-    panels = representatives(experiment)[:MOST]
+    known = representatives(experiment)
+    panels = known[:MOST]
     if not panels:
         return None
     columns = min(2, len(panels))
@@ -46,9 +47,12 @@ def breakdown(experiment, _colours):
     first = "; ".join(
         f"{row.schedule} {words.plain_percent(row.tp_bubble)} and {words.plain_percent(row.pp_bubble)}" for row in panels[0].head(6).itertuples()
     )
+    count = experiment.rows["configuration"].nunique()
+    every = f"first configuration of each model, cluster and grid{f', for the first {MOST} of {len(known)}' if len(known) > MOST else ''}"
+    shown = f"first of {count} configurations" if len(known) == 1 < count else every
     caption = (
         f"A bar per pipeline rank ({experiment.evidence}). TP bubble: the rank's compute waits for its own all-reduce (exposed TP "
-        "communication); PP bubble: it waits for another rank. Shown is the first configuration of each model and grid, at its "
+        f"communication); PP bubble: it waits for another rank. Shown is the {shown}, at its "
         f"largest number of microbatches. TP and PP bubble of the first, of the rank that computes most: {first}."
     )
     alt = "Stacked bars of compute, TP bubble and PP bubble per rank and schedule."

@@ -27,7 +27,7 @@ DPI = 130
 SHOWN_DPI = 100  # CSS pixels per inch on the page
 FULL_WIDTH = 10.6  # inches
 LETTER = 0.074  # about the width of one, inches
-LONGEST = 1.5  # of a word that is not broken, in lines
+LONGEST = 1.75  # of a word that is not broken, in lines
 
 INK, FAINT, GRID, BAND = "#222222", "#666666", "#dddddd", "#e8e8e8"
 

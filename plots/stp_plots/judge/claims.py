@@ -150,7 +150,7 @@ def _errors(_run, experiment, check):
     quantity = QUANTITIES[name]
     rows = _predicted(experiment, _select(experiment, experiment.compared(name), check.get("rows", {})))
     error, worst = rows["error"].abs().mean(), rows.loc[rows["error"].abs().idxmax(), "error"]
-    unit = " units" if experiment.unit_costs and quantity.unit == "s" else f" {quantity.unit}"
+    unit = " units" if experiment.in_units and quantity.unit == "s" else f" {quantity.unit}"
     published, ours = (words.span(quantity.scale * rows[column], None, unit) for column in ("published", "ours"))
     mean, most = experiment.tolerance(name), _worst_tolerance(experiment, name)
     criteria = f"{quantity.title}: {100 * mean:.3g} % ({100 * most:.3g})"

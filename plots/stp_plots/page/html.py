@@ -126,7 +126,7 @@ def _description(experiment):
     both = ((number(row.get("step_time_s")), number(row.get("lower_bound_s"))) for row in experiment.rows["data"])
     if gaps := [step / bound - 1 for step, bound in both if step and bound]:
         description += f"On its placement and split of layers, no schedule can gain more than {words.plain_percent(max(gaps), 1)} over a row. "
-    if experiment.unit_costs:
+    if experiment.in_units:
         return description + "Costs are given by a table, not by a model of hardware: times have its unit and say nothing of a machine."
     return description + "In labels, s is the sequence length times the microbatch size, m the number of microbatches per step."
 

@@ -51,7 +51,7 @@ def published(name, value):
 
 def heading(experiment, name):
     quantity = QUANTITIES[name]
-    unit = {"s": "units", "samples/s": "samples per unit"}.get(quantity.unit, quantity.unit) if experiment.unit_costs else quantity.unit
+    unit = {"s": "units", "samples/s": "samples per unit"}.get(quantity.unit, quantity.unit) if experiment.in_units else quantity.unit
     return f"{quantity.title}, {unit}"
 
 
@@ -125,9 +125,9 @@ def criteria(experiment):
 
 
 def recorded_errors(experiment):
-    """Mean and maximum error of predicted and of calibrated rows, from the summary."""
+    """Mean and maximum error of predicted and of calibrated rows, from the summary; none of rows that nothing published judges."""
     rows = []
-    for key, name in SUMMARY.items():
+    for key, name in () if experiment.alone else SUMMARY.items():
         for kind, holder in (("predicted", experiment.line), ("calibrated", dictionary(experiment.line.get("calibrated")))):
             mean, worst = number(holder.get(key + "_mean")), dictionary(holder.get(key + "_worst"))
             if mean is not None:

@@ -224,8 +224,13 @@ class Experiment:
         from published times."""
         return not self.alone and self.has_published(name) and not (name == "throughput" and self.has_published("time"))
 
+    @property
+    def in_units(self):
+        """Whether times have the unit of a table of costs. Costs that give published times are seconds."""
+        return self.unit_costs and not self.has_published("time")
+
     def time_unit(self):
-        return "units" if self.unit_costs else "s"
+        return "units" if self.in_units else "s"
 
 
 def read_lines(folder):
