@@ -5,7 +5,7 @@ from unittest import mock
 
 from records_for_test import UNIT_COSTS, experiment, kept, line, row
 from stp_plots import words
-from stp_plots.judge import null_model
+from stp_plots.judge import null_model, suggestions
 from stp_plots.read import records
 
 
@@ -133,6 +133,10 @@ class NullModelTest(unittest.TestCase):
         order = [{"row": 2 * i, "other": 2 * i + 1, "apart": True, "right": True} for i in range(4)]
         count = null_model.pairs(experiment(self.rows(), order=order))
         self.assertEqual((count.total, count.calibrated, count.far, count.far_right, count.far_null, count.near), (4, 1, 3, 3, {"null": 3}, 0))
+
+    def test_suggestions_of_the_null_model_are_of_the_schedule_that_is_fastest_over_calibrated_rows(self):
+        with mock.patch.object(suggestions, "MEASURED", ("a",)):  # three groups of two schedules at one TP
+            self.assertEqual(suggestions.totals([experiment(self.rows())]), ["3", "3", "3", "3", "3", "0"])
 
     def test_nothing_is_carried_over_from_nothing(self):
         given = experiment([{**each, "calibration": False} for each in self.rows()])
