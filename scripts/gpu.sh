@@ -204,11 +204,13 @@ test_programs() {
   find "$programs/tests" -type f ! -name 'kernels*' | sort
 }
 
-# in_shares COUNT LIMIT COMMAND…: the tests of a program as so many processes, each with its share; {} is its number.
+# in_shares COUNT LIMIT COMMAND…: the tests of a program as so many processes, each with its share; {} is its number. They stay
+# in the stage's process group, so that they end with it.
 in_shares() {
   local share
   for ((share = 0; share < $1; ++share)); do echo "$share"; done |
-    GTEST_TOTAL_SHARDS=$1 xargs -P "$1" -I{} env GTEST_SHARD_INDEX={} timeout --kill-after=5 "$2" "${@:3}" 2>&1
+    GTEST_TOTAL_SHARDS=$1 xargs -P "$1" -I{} \
+      env GTEST_SHARD_INDEX={} timeout --foreground --kill-after=5 "$2" "${@:3}" 2>&1
 }
 
 # The processor takes most of the time of the kernels' tests, which compare with its own: they are run in shares.

@@ -7,6 +7,7 @@ Usage: gpu_script.py
 
 import os
 import re
+import select
 import shutil
 import subprocess
 import sys
@@ -30,7 +31,8 @@ case "$*" in
   *query-gpu=name*) cat "$(dirname "$0")/gpus" ;;
 esac
 """
-# Controlled by files beside the bundle: `fail-parity`, `hang-replay`, `fail-rank-1`; says who it is where it is one of several.
+# Controlled by files beside the bundle: `fail-parity`, `hang-replay`, `hang-tests` (a pipe), `fail-rank-1`; says who it is
+# where it is one of several.
 STP = """#!/bin/sh
 echo "$*" >> "$STP_DATA_DIR/stp.log"
 while [ $# -gt 0 ]; do
@@ -49,6 +51,7 @@ done
 if [ -n "$out" ] && [ "${RANK:-0}" = 0 ]; then echo '{"multiprocessors": 132}' > "$out"; fi
 """
 PROGRAM = """#!/bin/sh
+if [ -e "$STP_DATA_DIR/hang-tests" ]; then exec sleep 100 9> "$STP_DATA_DIR/hang-tests"; fi
 if [ -e "$STP_DATA_DIR/skip-tests" ]; then echo "[  PASSED  ] 0 tests."; else echo "[       OK ] Gpu.Test (1 ms)"; fi
 for word in "$@"; do
   case $word in
@@ -175,11 +178,16 @@ class Script(CommandLine):
     def test_one_that_hangs_ends_with_the_limit_and_what_follows_says_so(self):
         self.bundle()
         (self.root / "hang-replay").touch()
-        done = self.run_it("--limit", "3", "programs", "replay", "microbench")
-        self.assertEqual(done.returncode, 1)
-        table = self.table(done)
-        self.assertRegex(table["replay"], r"^FAILED: ran into its limit of [123] s$")  # what was left of the three
-        self.assertEqual(table["microbench"], "skipped: the limit of 3 s is used up")
+        os.mkfifo(self.root / "hang-tests")
+        pipe = os.open(self.root / "hang-tests", os.O_RDONLY | os.O_NONBLOCK)
+        self.addCleanup(os.close, pipe)
+        for stage in ("replay", "tests"):
+            done = self.run_it("--out", str(self.root / stage), "--limit", "3", "programs", stage, "microbench")
+            self.assertEqual(done.returncode, 1)
+            table = self.table(done)
+            self.assertRegex(table[stage], r"^FAILED: ran into its limit of [123] s$")  # what was left of the three
+            self.assertEqual(table["microbench"], "skipped: the limit of 3 s is used up")
+        self.assertTrue(select.select([pipe], [], [], 30)[0], "its test programs outlive a stage")  # they hold the pipe open
 
     def test_under_the_sanitizer_tests_are_small_and_only_wrong_accesses_count(self):
         self.bundle()
