@@ -33,7 +33,7 @@ install(FILES ${PROJECT_BINARY_DIR}/stp.fish DESTINATION ${CMAKE_INSTALL_DATADIR
 foreach(folder IN ITEMS models profiles results/published results/reference/sensitivity results/schema scenarios)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder}/ DESTINATION ${data_dir}/${folder} FILES_MATCHING PATTERN *.json)
 endforeach()
-foreach(name IN ITEMS claims answers reference/ablation reference/splits reference/gpu-h200/predicted)  # what plots/ reads
+foreach(name IN ITEMS claims answers reference/ablation reference/splits reference/gpu-h200/predicted)
   cmake_path(GET name PARENT_PATH folder)
   install(FILES ${PROJECT_SOURCE_DIR}/results/${name}.json DESTINATION ${data_dir}/results/${folder})
 endforeach()

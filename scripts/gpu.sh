@@ -204,8 +204,8 @@ test_programs() {
   find "$programs/tests" -type f ! -name 'kernels*' | sort
 }
 
-# in_shares COUNT LIMIT COMMAND…: the tests of a program as so many processes, each with its share; {} is its number. They stay
-# in the stage's process group, so that they end with it.
+# in_shares COUNT LIMIT COMMAND…: the tests of a program as so many processes, each with its share; {} is its number. They
+# stay in the stage's process group, so that they end with it.
 in_shares() {
   local share
   for ((share = 0; share < $1; ++share)); do echo "$share"; done |

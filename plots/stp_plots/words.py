@@ -44,7 +44,7 @@ def hashable(value):
 
 def agrees(data, where):
     """Whether a row has these values, or one of a list of values."""
-    return all(data.get(key) == value or isinstance(value, list) and data.get(key) in value for key, value in where.items())
+    return all(data.get(key) in [value, *items(value)] for key, value in where.items())
 
 
 def gain(of, over):
@@ -53,7 +53,7 @@ def gain(of, over):
 
 
 def bubbles(times):
-    """TP and PP bubble of the rank that computes most, as shares of its step. `times`: by rank, compute and both bubbles."""
+    """TP and PP bubble of the rank that computes most, as shares of its step. `times`: by rank, compute and bubbles."""
     busiest = max(times, key=lambda one: one[0], default=())
     return [part / sum(busiest) for part in busiest[1:]] if sum(busiest) > 0 else [None, None]
 
@@ -103,7 +103,7 @@ def published(value):
 
 
 def span(values, digits=1, unit="", sign=False):
-    """The ends of a range with so many decimals, or three digits where `digits` is None; one figure where they read the same."""
+    """The ends of a range with so many decimals, or three digits where `digits` is None; one where they read the same."""
     tell = "{:.3g}".format if digits is None else functools.partial(signed if sign else plain, digits=digits)
     values = [*values]
     return " to ".join(dict.fromkeys(tell(float(end)) for end in (min(values), max(values)))) + unit

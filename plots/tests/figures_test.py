@@ -190,8 +190,8 @@ class FigureTest(unittest.TestCase):
             self.assertEqual(named, [str(rank) for rank in range(0, ranks, -(-ranks // 18))])
 
     def test_it_is_said_which_ranks_are_shown(self):
-        for grids, settings, said in ((1, 1, "configuration of each model, cluster and grid, at"), (1, 3, "first of 3 configurations, at"),
-                                      (8, 3, "configuration of each model, cluster and grid, at"), (9, 1, "cluster and grid, for the first 8 of 9, at")):  # fmt: skip
+        for grids, settings, said in ((1, 1, "model, cluster and grid, at"), (1, 3, "first of 3 configurations, at"),
+                                      (8, 3, "model, cluster and grid, at"), (9, 1, "grid, for the first 8 of 9, at")):  # fmt: skip
             rows = [row(tp=tp + 1, name=str(name)) for tp in range(grids) for name in range(settings)]
             self.assertIn(said, breakdown.breakdown(experiment(rows), {}).caption)
 

@@ -155,7 +155,8 @@ class ReportTest(FolderTest):
         given.sensitivity = None
         self.assertEqual(legend(), ["published", "simulated"])
         # Ours may lie behind it.
-        self.assertEqual({found.get_markerfacecolor() for axes in headline.plot([given]).figure.axes for found in axes.lines if found.get_marker() == "D"}, {"none"})
+        lines = [line for axes in headline.plot([given]).figure.axes for line in axes.lines]
+        self.assertEqual({line.get_markerfacecolor() for line in lines if line.get_marker() == "D"}, {"none"})
 
     def test_bubbles_are_those_of_the_rank_that_computes_most(self):
         ranks = [{"compute_s": 3.0, "tp_bubble_s": 0.4, "pp_bubble_s": 0.6}, {"compute_s": 1.0, "tp_bubble_s": 2.0, "pp_bubble_s": 1.0}]
@@ -172,7 +173,8 @@ class ReportTest(FolderTest):
 
     def test_costs_that_give_published_times_are_seconds(self):
         timed = experiment([unit_row(published={"step_time_s": 3.6}, difference={"step_time_s": 1 / 9})])
-        found = [(tables.heading(one, "time"), one.time_unit(), "not by a model" in html.contents(one)["description"]) for one in (timed, experiment([unit_row()]))]
+        found = [(tables.heading(one, "time"), one.time_unit(), "not by a model" in html.contents(one)["description"])
+                 for one in (timed, experiment([unit_row()]))]  # fmt: skip
         self.assertEqual(found, [("step time, s", "s", False), ("step time, units", "units", True)])
 
     def test_share_of_communication(self):

@@ -48,11 +48,11 @@ def breakdown(experiment, _colours):
         f"{row.schedule} {words.plain_percent(row.tp_bubble)} and {words.plain_percent(row.pp_bubble)}" for row in panels[0].head(6).itertuples()
     )
     count = experiment.rows["configuration"].nunique()
-    every = f"first configuration of each model, cluster and grid{f', for the first {MOST} of {len(known)}' if len(known) > MOST else ''}"
-    shown = f"first of {count} configurations" if len(known) == 1 < count else every
+    of = f"of {count} configurations" if len(known) == 1 < count else "configuration of each model, cluster and grid"
+    of += f", for the first {MOST} of {len(known)}" if len(known) > MOST else ""
     caption = (
         f"A bar per pipeline rank ({experiment.evidence}). TP bubble: the rank's compute waits for its own all-reduce (exposed TP "
-        f"communication); PP bubble: it waits for another rank. Shown is the {shown}, at its "
+        f"communication); PP bubble: it waits for another rank. Shown is the first {of}, at its "
         f"largest number of microbatches. TP and PP bubble of the first, of the rank that computes most: {first}."
     )
     alt = "Stacked bars of compute, TP bubble and PP bubble per rank and schedule."

@@ -103,7 +103,7 @@ def _draw(axes, rows):
             axes.plot([x - 0.4, x + 0.4], [row.null, row.null], color=NULL, linewidth=2.2, zorder=2)
             axes.plot([x, x], [row.low, row.high], color=OURS, linewidth=1.4, zorder=2.5)
             axes.plot(x, row.ours, **_look(row.calibrated), zorder=3)
-            axes.plot(x, row.published, **(style.PUBLISHED | {"markerfacecolor": "none"}), zorder=4)  # ours may lie behind it
+            axes.plot(x, row.published, **style.PUBLISHED | {"markerfacecolor": "none"}, zorder=4)  # ours may lie behind
         model, *rest = group["parts"].iloc[0]
         label = "\n".join([words.text(model), *(line for part in rest for line in part.split(" ", 0 if part.startswith("s ") else 1))])
         middles.append((at + (width - 1) / 2, label))

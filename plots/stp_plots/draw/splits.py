@@ -1,5 +1,5 @@
-"""The parts of a gain: ablation of ordering and overlap. Its rows are of the baseline; the baseline braided (its name with "-braided");
-the schedule in question with its braids run one action after the other (`braid` sequential); the schedule itself."""
+"""The parts of a gain: ablation of ordering and overlap. Its rows are of the baseline; the baseline braided (its name with
+"-braided"); the schedule in question with its braids run one action after the other (`braid` sequential); the schedule."""
 
 from matplotlib.patches import Patch
 

@@ -369,10 +369,11 @@ CHECKS = {"errors": _errors, "gain": _gain, "gains": _all_gains, "fastest": _fas
 
 
 def _judged(outcome, counted, shaped, exact):
-    """Verdict, evidence, and whether a null model says it too. Rows that decided a choice or were fitted to show no direction, and no
-    others nothing."""
+    """Verdict, evidence, and whether a null model says it too. Rows that decided a choice, or were fitted to, show no
+    direction."""
     direction = outcome.direction and not (shaped or outcome.calibrated)
-    verdict = FITTED if outcome.fitted else HOLDS if outcome.met else DIRECTION if direction else CONTRADICTED if exact else UNDECIDED
+    missed = DIRECTION if direction else CONTRADICTED if exact else UNDECIDED
+    verdict = FITTED if outcome.fitted else HOLDS if outcome.met else missed
     null_too = {HOLDS: outcome.null_too, DIRECTION: outcome.null_direction}.get(verdict, False)
     known = {CALIBRATED: outcome.calibrated, SHAPED: shaped, NULL_TOO: null_too, COUNTED: counted}
     return verdict, next((name for name, holds in known.items() if holds), PREDICTED), null_too

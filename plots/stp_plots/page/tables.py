@@ -125,7 +125,7 @@ def criteria(experiment):
 
 
 def recorded_errors(experiment):
-    """Mean and maximum error of predicted and of calibrated rows, from the summary; none of rows that nothing published judges."""
+    """Mean and maximum error of predicted and of calibrated rows, from the summary; none where nothing published judges."""
     rows = []
     for key, name in () if experiment.alone else SUMMARY.items():
         for kind, holder in (("predicted", experiment.line), ("calibrated", dictionary(experiment.line.get("calibrated")))):
