@@ -5,6 +5,7 @@
 
 #include "add_commands.h"
 #include "choices.h"
+#include "experiment_memory.h"
 #include "finished_rows.h"
 #include "interrupt.h"
 #include "manual.h"
@@ -30,10 +31,20 @@ constexpr double kUsualBand = 0.03;  // where the suite's results are not instal
 
 constexpr double kSeen = 5e-4;  // the least share that is not shown as 0.0 %
 
-// The share within which two steps of a GPU count as equal, and where it is from, in words.
+// The mean errors of a figure, sorted, in the experiments that published ones judge.
+struct MeanErrors {
+  std::vector<double> means;
+  int rows = 0;
+
+  [[nodiscard]] double median() const { return means.empty() ? 0 : means[means.size() / 2]; }
+};
+
+// The share within which two steps of a GPU count as equal, and where it is from, in words; the errors of
+// peaks of memory.
 struct ErrorBand {
   double share;
   std::string source;
+  MeanErrors peaks;
 };
 
 // "0.4 % slower, 8 GB more room, without split backwards".
@@ -63,6 +74,19 @@ const Tuned& fastest_of(const TuneResult& result) {
   return *std::ranges::min_element(result.best, {}, [](const Tuned& one) { return one.outcome.step_s; });
 }
 
+// Why it may not fit.
+std::string why_open(const Tuned& one, const MeanErrors& peaks) {
+  if (one.fit != Fit::maybe) return "";
+  const double margin = one.outcome.margin_gb;
+  std::vector<std::string> of;
+  if (fit_of(one.experiment.hardware->profile, margin) == Fit::maybe) of.emplace_back("fixed memory");
+  if (margin < peaks.median() * one.outcome.peak_gb)
+    of.push_back("peaks of memory, which differ from published ones by " + share_text(peaks.median()) +
+                 " (median of the means of " + std::to_string(peaks.means.size()) + " experiments)");
+  return " Whether it fits is open: its margin of " + fixed(margin, 1) +
+         " GB is within what is uncertain of " + joined(of, {}, " and of ") + ".";
+}
+
 std::string why_first(const TuneResult& result, const ErrorBand& band) {
   const Tuned& first = result.best.front();
   const Tuned& fastest = fastest_of(result);
@@ -87,10 +111,7 @@ std::string why_first(const TuneResult& result, const ErrorBand& band) {
           " of the fastest and count as equal: those that surely fit first, then fewer options, then less "
           "memory. " +
           band.source + ".";
-  if (first.fit == Fit::maybe)
-    text += " Whether it fits is open: its margin of " + fixed(first.outcome.margin_gb, 1) +
-            " GB is within what is uncertain of fixed memory.";
-  return text;
+  return text + why_open(first, band.peaks);
 }
 
 std::string left_out(const TuneCounts& counts) {
@@ -103,7 +124,7 @@ std::string left_out(const TuneCounts& counts) {
       (counts.reused > 0 ? " (" + std::to_string(counts.reused) + " of them earlier)" : "") +
       "; left out:\n" + said(counts.unfit, "do not fit") +
       said(counts.bounded, "have a bound above the tenth best plus the band") +
-      said(counts.needless, "save more memory than they need") +
+      said(counts.needless, "save more memory than they need, or none") +
       said(counts.same,
            "equal another: balanced layers turned out even, or one pipeline rank without braids");
   for (const auto& [reason, count] : counts.refused.by_reason) text += said(count, "refused: " + reason);
@@ -140,14 +161,7 @@ json to_json(const Tuned& one, const Tuned& first) {
           {"beside_first", &one == &first ? "first" : beside(one, first)}};
 }
 
-// The mean errors of a figure, sorted, in the experiments that published ones judge: those on `cluster`, or
-// all if it is "". None if the suite's results are not installed.
-struct MeanErrors {
-  std::vector<double> means;
-  int rows = 0;
-
-  [[nodiscard]] double median() const { return means.empty() ? 0 : means[means.size() / 2]; }
-};
+// Of experiments on `cluster`, or of all if it is "". None if the suite's results are not installed.
 MeanErrors errors_of(const std::string& figure, const std::string& cluster) {
   MeanErrors errors;
   const std::string summary = data_path("results/reference/simulated/summary.json");
@@ -180,11 +194,14 @@ std::pair<MeanErrors, std::string> nearest_errors(const std::string& figure, con
 }
 
 // An error that all configurations of a job share does not change which one is faster.
-ErrorBand error_band(const std::string& cluster) {
+ErrorBand error_band(std::optional<double> given, const std::string& cluster) {
+  const MeanErrors peaks = errors_of("memory", "");
+  if (given) return {*given / 100, "The band is that of --band", peaks};
   const auto [errors, words] = nearest_errors("ratio", cluster);
-  if (errors.means.empty()) return {kUsualBand, "The band is the suite's mark for throughputs"};
+  if (errors.means.empty()) return {kUsualBand, "The band is the suite's mark for throughputs", peaks};
   return {errors.median(),
-          "The band is the median of mean errors in the ratio of two configurations of one job, " + words};
+          "The band is the median of mean errors in the ratio of two configurations of one job, " + words,
+          peaks};
 }
 
 // What is known of the error that all configurations share.
@@ -213,12 +230,6 @@ std::vector<std::string> notes_on(const TuneSpace& space, const TuneResult& resu
   const Tuned &first = result.best.front(), &fastest = fastest_of(result);
   const Experiment::Hardware& hardware = *first.experiment.hardware;
   std::vector<std::string> notes{of_absolute_times(hardware.cluster_data, hardware.profile.name)};
-  if (const MeanErrors peaks = errors_of("memory", "");
-      first.outcome.margin_gb < peaks.median() * first.outcome.peak_gb)
-    notes.push_back("The first choice may not fit: its margin is less than the " +
-                    share_text(peaks.median()) +
-                    " by which peaks of memory differ from published ones (median of the means of " +
-                    std::to_string(peaks.means.size()) + " experiments).");
   const int vocab = hardware.model_data.content->at("vocab_size").get<int>();
   if (hardware.model.vocab != vocab)
     notes.push_back("The first choice pads the vocabulary of " + std::to_string(vocab) + " to " +
@@ -257,7 +268,7 @@ json tune_json(const TuneSpace& space, const TuneResult& result, const ErrorBand
   const auto& hardware = *space.plans.front().hardware;
   const TuneCounts& counts = result.counts;
   json value = origin(argv);
-  value["schema_version"] = "1.1.0";
+  value["schema_version"] = "2.0.0";
   value["model"] = hardware.model.name;
   value["cluster"] = hardware.profile.name;
   value["gpus"] = space.gpus;
@@ -304,18 +315,20 @@ void write_choice(const fs::path& folder, const Tuned& choice) {
 }
 
 // Why nothing fits, by how much, and what would help.
-InputError nothing_fits(const TuneSpace& space, const TuneResult& result) {
+InputError nothing_fits(const TuneSpace& space, const TuneResult& result, double peak_error) {
   const Experiment& any = space.plans.front();
   if (!result.nearest) return result.counts.refused.all();
   std::string helps;
   try {
+    const Result nearest = run_simulated(result.nearest->choice(), result.nearest->experiment, "").result;
     for (const Remedy& remedy :
-         remedies(run_simulated(result.nearest->choice(), result.nearest->experiment, "").result,
-                  result.nearest->choice(), result.nearest->experiment, space.file))
+         remedies(nearest, result.nearest->choice(), result.nearest->experiment, space.file)) {
+      const Fit fit = fit_of(any.hardware->profile, *nearest.memory_margin_gb + remedy.saved_gb, peak_error);
       helps += (helps.empty() ? "" : ", ") + remedy.change + " saves " + fixed(remedy.saved_gb, 1) + " GB" +
-               (remedy.fits == Fit::yes     ? " and fits"
-                : remedy.fits == Fit::maybe ? " and may fit"
-                                            : "");
+               (fit == Fit::yes     ? " and fits"
+                : fit == Fit::maybe ? " and may fit"
+                                    : "");
+    }
   } catch (const InputError&) {  // the nearest itself is refused
     helps = "";
   }
@@ -333,22 +346,21 @@ void tune_command(const TuneOptions& options, const Arguments& argv) {
   if (options.band && !(*options.band >= 0 && *options.band <= 100))
     throw InputError("", "--band", "is not from 0 to 100", "write a number of per cent");
   const TuneSpace space(options);
-  const NamedData& profile = space.plans.front().hardware->cluster_data;
-  say_overridden(*profile.content, profile.path);
-  const ErrorBand band =
-      options.band ? ErrorBand{*options.band / 100, "The band is that of --band"} : error_band(profile.name);
+  const Experiment& any = space.plans.front();
+  say_differences({.file = space.file, .name = "", .title = "", .experiments = {any}, .comparison = {}});
+  const ErrorBand band = error_band(options.band, any.hardware->cluster_data.name);
   // Two runs of one second have the same name.
   OutputFolder folder(options.out.empty() ? new_run_folder("tune-") : fs::path(options.out),
                       options.out.empty() ? OutputFolder::Taken::number : OutputFolder::Taken::refuse);
   FinishedRows rows(options.out);
   std::optional<TuneResult> result;
   try {
-    result = tune(space, band.share, options.exhaustive, rows);
+    result = tune(space, band.share, band.peaks.median(), options.exhaustive, rows);
   } catch (const Interrupted&) {
     const std::string go_on = rows.how_to_go_on();
     throw go_on.empty() ? Interrupted() : Interrupted(go_on);
   }
-  if (result->best.empty()) throw rows.refused(nothing_fits(space, *result));
+  if (result->best.empty()) throw rows.refused(nothing_fits(space, *result, band.peaks.median()));
   write_new_file(folder.path() / "tune.json", record_text(tune_json(space, *result, band, argv)));
   write_choice(folder.path(), result->best.front());
   const std::string missing =
@@ -400,7 +412,7 @@ void add_tune(CLI::App& app, const Arguments& argv) {
        "Schedules (stp list schedules; default: all but slow ones, such as v-search)");
   axis("--recompute", options->recompute, "Recomputation: " + joined(kRecomputes, [](const auto& each) {
                                             return each.name;
-                                          }) + " (block-1 stands for block-N)");
+                                          }) + " (default: these; block-1 stands for block-N), layernorm");
   axis("--offload", options->offload, "Offload ratios (default: 0,0.5,1)");
   axis("--sequence-parallel", options->sequence_parallel, "Sequence parallelism: on, off");
   axis("--tp-overlap", options->tp_overlap,

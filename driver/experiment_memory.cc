@@ -71,12 +71,19 @@ std::vector<RankResult::Memory> memory_by_rank(const Experiment& experiment, con
   return memory;
 }
 
+double margin_gb(const Experiment& experiment, const Program& program) {
+  double most = 0;
+  for (const auto& memory : memory_by_rank(experiment, program)) most = std::max(most, memory.on_device());
+  return (experiment.hardware->profile.memory_bytes - most) / 1e9;
+}
+
 double peak_bytes(const Program& program, const Experiment& experiment) {
   return experiment.hardware ? peak_of(job_of(experiment, program.vocabulary), program, experiment) : 0;
 }
 
-Fit fit_of(const HardwareProfile& profile, double margin_gb) {
-  const double more = (profile.most_fixed_memory_bytes - profile.fixed_memory_bytes) / 1e9,
+Fit fit_of(const HardwareProfile& profile, double margin_gb, double peak_error) {
+  const double more = std::max((profile.most_fixed_memory_bytes - profile.fixed_memory_bytes) / 1e9,
+                               peak_error * (profile.memory_bytes / 1e9 - margin_gb)),
                less = (profile.fixed_memory_bytes - profile.least_fixed_memory_bytes) / 1e9;
   return margin_gb >= more ? Fit::yes : margin_gb >= -less ? Fit::maybe : Fit::no;
 }

@@ -13,7 +13,10 @@ namespace stp {
 /// The memory of each rank of `program`. Without offload its schedule, layers and strategy are enough, with
 /// `rank_begin` of zeros.
 std::vector<RankResult::Memory> memory_by_rank(const Experiment& experiment, const Program& program);
-Fit fit_of(const HardwareProfile& profile, double margin_gb);
+/// The GPU's memory less that of the fullest rank.
+double margin_gb(const Experiment& experiment, const Program& program);
+/// `peak_error`: the share of the peak that the margin must have, too, to be sure.
+Fit fit_of(const HardwareProfile& profile, double margin_gb, double peak_error = 0);
 
 /// Whether a rank of a schedule has memory for its chunks. `placement` and `order` must outlive it.
 Fits fits_into_memory(const Experiment& experiment, const Placement& placement, const Program& order);

@@ -113,7 +113,10 @@ std::string megatron_flags(const Tuned& choice) {
   number("micro-batch-size", one.microbatch_size);
   number("global-batch-size", one.microbatch_size * one.microbatches * strategy.dp);
   number("seq-length", one.hardware->seq);
-  text += flags_of_model(one.hardware->model, *one.hardware->model_data.content, one.hardware->seq);
+  const NamedData& model = one.hardware->model_data;
+  text += flags_of_model(one.hardware->model, *model.content, one.hardware->seq);
+  if (const std::string note = model.import.note(); !note.empty())
+    text += "# " + model.name + ": " + note + "\n";
   const auto [least, most] = std::ranges::minmax(one.layers_per_chunk);
   if (least != most) {
     std::string layout;

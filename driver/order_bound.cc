@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "run_simulated.h"
 #include "stp/simulate/simulate.h"
 
 namespace stp {
@@ -10,6 +11,13 @@ namespace {
 size_t index_of(Pass pass) { return static_cast<size_t>(pass); }
 
 }  // namespace
+
+CostTable bounding_table(const Experiment& experiment, const Program& program) {
+  CostTable table = cost_table_of(experiment, program);
+  for (auto* const of_stages : {&table.gradient_reduce, &table.gradient_scatter, &table.weight_gather})
+    for (std::vector<double>& of_stage : *of_stages) std::ranges::fill(of_stage, 0);
+  return table;
+}
 
 // Three stages on one rank, one pass after the other; each waits for the one before, or for nothing.
 const std::array<OrderBound::Seconds, OrderBound::kPlaces>& OrderBound::of(int layers) {

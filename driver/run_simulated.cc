@@ -273,6 +273,15 @@ std::vector<int> layers_for(const Experiment& experiment, const Schedule& schedu
   return layers;
 }
 
+void check_recompute(const Experiment& experiment, const std::vector<int>& layers) {
+  const int most = std::ranges::max(layers), again = experiment.strategy.recompute.first;
+  if (again > most)
+    throw InputError("", "recompute",
+                     "is block-" + std::to_string(again) + ", and no chunk has more than " +
+                         std::to_string(most) + " layers",
+                     "write full, or fewer layers");
+}
+
 Schedule schedule_for(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file) {
   Schedule schedule = choice.file.empty() ? generated_schedule(choice, experiment, file)
                                           : schedule_of_file(choice, experiment);
@@ -291,12 +300,7 @@ Program program_for(const ScheduleChoice& choice, const Experiment& experiment, 
   begin_phase(schedule.name + ": making the program");
   try {
     const std::vector<int> layers = layers_for(experiment, schedule);
-    const int most = std::ranges::max(layers), again = experiment.strategy.recompute.first;
-    if (again > most)
-      throw InputError("", "recompute",
-                       "is block-" + std::to_string(again) + ", and no chunk has more than " +
-                           std::to_string(most) + " layers",
-                       "write full, or fewer layers");
+    check_recompute(experiment, layers);
     const Lowering lowering = lowering_for(experiment, schedule, layers);
     // Measured: STP of 32 layers at tp 4, the most ops a layer.
     say_cost(double{1} * schedule.microbatches * std::accumulate(layers.begin(), layers.end(), 0),

@@ -50,6 +50,8 @@ Lowering lowering_for(const Experiment& experiment, const Schedule& schedule, co
 /// Layers by virtual stage. A balanced split fits into memory and is improved by simulations of those nearby;
 /// without `nearby` it is made of costs alone.
 std::vector<int> layers_for(const Experiment& experiment, const Schedule& schedule, bool nearby = true);
+/// Throws InputError if more layers are to be recomputed than any chunk has.
+void check_recompute(const Experiment& experiment, const std::vector<int>& layers);
 
 /// The costs of `program`, and the contention of overlapping ops.
 CostTable cost_table_of(const Experiment& experiment, const Program& program);

@@ -254,8 +254,9 @@ void TuneSpace::read_axes(const TuneOptions& options) {
   overlaps_ =
       words(options.tp_overlap, "tp_overlap", "--tp-overlap", framework.tp_overlap, words_of(kTpOverlaps));
   splits_ = words(options.layers, "layers_per_chunk", "--layers", {"balanced", "even"}, {"balanced", "even"});
-  recomputes_ =
-      words(options.recompute, "recompute", "--recompute", framework.recompute, everything.recompute);
+  std::vector<std::string> recomputes = everything.recompute;
+  recomputes.push_back(word_of(kLayernorm));  // only if it is named
+  recomputes_ = words(options.recompute, "recompute", "--recompute", framework.recompute, recomputes);
   if (const auto found = base.find("sequence_parallel"); found != base.end() && found->is_boolean())
     *found = found->get<bool>() ? "on" : "off";
   sequence_ = words(options.sequence_parallel, "sequence_parallel", "--sequence-parallel", {"off", "on"},

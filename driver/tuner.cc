@@ -63,8 +63,8 @@ Tuned tuned_of(const Experiment& experiment, const Schedule& schedule, const Pie
 
 class Search {
  public:
-  Search(const TuneSpace& space, double band, bool exhaustive, FinishedRows& rows)
-      : space_(space), band_(band), exhaustive_(exhaustive), rows_(rows) {
+  Search(const TuneSpace& space, double band, double peak_error, bool exhaustive, FinishedRows& rows)
+      : space_(space), band_(band), peak_error_(peak_error), exhaustive_(exhaustive), rows_(rows) {
     result_.counts.configurations = space.configurations;
     result_.counts.refused = space.refused;
   }
@@ -162,7 +162,7 @@ class Search {
   }
 
   const TuneSpace& space_;
-  double band_;
+  double band_, peak_error_;
   bool exhaustive_;
   FinishedRows& rows_;
   std::map<int, std::vector<Variant>> variants_;  // by pp
@@ -179,14 +179,6 @@ class Search {
   // By plan, placement and whether the vocabulary is shared.
   std::map<std::tuple<size_t, std::string, int, LayerSplit, Vocabulary>, Placed> placed_;
 };
-
-// Costs without reductions of gradients: an outline does not know their buckets.
-CostTable bounding_table(const Experiment& experiment, const Program& program) {
-  CostTable table = cost_table_of(experiment, program);
-  for (auto* const of_stages : {&table.gradient_reduce, &table.gradient_scatter, &table.weight_gather})
-    for (std::vector<double>& of_stage : *of_stages) std::ranges::fill(of_stage, 0);
-  return table;
-}
 
 // Gigabytes that remain if parameters and their state were spread evenly over ranks, without activations;
 // seconds if all compute were.
@@ -273,6 +265,13 @@ std::shared_ptr<const Schedule> Search::short_schedule_of(const Experiment& expe
   });
 }
 
+// Whether an even split is the same. The stage of an encoder has no layers.
+bool is_even(const Experiment& experiment, std::vector<int> layers) {
+  if (experiment.hardware->model.has_vision() && layers.size() > 1) layers.erase(layers.begin());
+  const auto [least, most] = std::ranges::minmax(layers);
+  return least > 0 && most - least <= 1 && std::ranges::is_sorted(layers, std::greater{});
+}
+
 // Schedules on one placement share its layers and its bound.
 Search::Placed Search::placed_as(const Piece& family, const Experiment& experiment,
                                  const Schedule& schedule) {
@@ -300,9 +299,8 @@ PieceResult Search::place(Piece family) {
     const auto schedule = short_schedule_of(experiment);
     const Placed placed = placed_as(family, experiment, *schedule);
     family.layers = placed.layers;
-    const auto [least, most] = std::ranges::minmax(family.layers);
     const bool alone = experiment.strategy.pp == 1 && !has_braids(*schedule);
-    if ((experiment.split == LayerSplit::balanced && least == most && has_even_) ||
+    if ((experiment.split == LayerSplit::balanced && has_even_ && is_even(experiment, family.layers)) ||
         (alone && has_plain_ && name_of(experiment.schedules.front()) != kPlain)) {
       made.same = space_.savers.size();
       return made;
@@ -315,18 +313,31 @@ PieceResult Search::place(Piece family) {
   return made;
 }
 
-double margin_gb(const Experiment& experiment, const Program& program) {
-  double most = 0;
-  for (const auto& memory : memory_by_rank(experiment, program)) most = std::max(most, memory.on_device());
-  return (experiment.hardware->profile.memory_bytes - most) / 1e9;
-}
+// Programs without ops, to count memory; what a schedule offloads of empty chunks an outline does not show.
+class Outlines {
+ public:
+  // Valid until the next call. Savers with one schedule share most of it.
+  const Program& of(const std::shared_ptr<const Schedule>& schedule, const std::vector<int>& layers,
+                    const Lowering& lowering) {
+    const bool whole = lowering.strategy.offload > 0 && std::ranges::min(layers) == 0;
+    if (whole || schedule_ != schedule)
+      program_ = whole ? lower(*schedule, layers, lowering) : outline(*schedule, layers, lowering);
+    schedule_ = whole ? nullptr : schedule;
+    if (!whole) program_->strategy = lowering.strategy;
+    return *program_;
+  }
+
+ private:
+  std::optional<Program> program_;
+  std::shared_ptr<const Schedule> schedule_;
+};
 
 PieceResult Search::expand(const Piece& family) {
   PieceResult made;
   std::vector<Saver> enough;  // those that fit
-  std::optional<Program> program;
-  std::shared_ptr<const Schedule> outlined;          // what `program` has, which most savers share
+  Outlines outlines;
   std::vector<std::pair<Recompute, double>> bounds;  // copies change none
+  std::pair<Recompute, double> less{{}, -1e300};     // of the saver before: its margin
   for (int saver = 0; saver < static_cast<int>(space_.savers.size()); ++saver) {
     const Saver& one = space_.savers[saver];
     if (!exhaustive_ && std::ranges::any_of(enough, [&](const Saver& other) { return one.covers(other); })) {
@@ -342,28 +353,28 @@ PieceResult Search::expand(const Piece& family) {
       Experiment plain = experiment;
       plain.braid = BraidPolicy::static_merge;
       const std::vector<int> layers = layers_for(experiment, *schedule, false);
+      check_recompute(experiment, layers);
       const Lowering lowering = lowering_for(plain, *schedule, layers);
-      const bool has_empty_blocks = one.offload > 0 && std::ranges::min(layers) == 0;
-      if (has_empty_blocks) {
-        program = lower(*schedule, layers, lowering);
-        outlined = nullptr;
-      } else {
-        if (outlined != schedule) program = outline(*schedule, layers, lowering);
-        outlined = schedule;
-        program->strategy = lowering.strategy;
-      }
-      member.margin_gb = margin_gb(experiment, *program);
-      member.fit = fit_of(experiment.hardware->profile, member.margin_gb);
+      const Program& program = outlines.of(schedule, layers, lowering);
+      member.margin_gb = margin_gb(experiment, program);
+      member.fit = fit_of(experiment.hardware->profile, member.margin_gb, peak_error_);
       if (member.fit == Fit::yes) enough.push_back(one);
       if (member.fit == Fit::no && !exhaustive_) {
         made.unfit.push_back(std::move(member));
         continue;
       }
+      const bool saves_nothing =
+          one.offload > 0 && less.first == one.recompute && member.margin_gb <= less.second;
+      less = {one.recompute, member.margin_gb};
+      if (saves_nothing && !exhaustive_) {
+        ++made.needless;
+        continue;
+      }
       auto bound = std::ranges::find(bounds, one.recompute, &std::pair<Recompute, double>::first);
       if (bound == bounds.end()) {
-        const CostTable table = bounding_table(experiment, *program);
+        const CostTable table = bounding_table(experiment, program);
         bound = bounds.insert(bound,
-                              {one.recompute, std::max({family.bound_s, step_bound_of(plain, *program, table),
+                              {one.recompute, std::max({family.bound_s, step_bound_of(plain, program, table),
                                                         OrderBound(lowering, table)(*schedule, layers)})});
       }
       member.bound_s = bound->second;
@@ -403,7 +414,7 @@ PieceResult Search::simulate_piece(const Piece& piece) {
                  busiest.pp_bubble_s / result.step_time_s(),
                  result.lower_bound_s.value_or(0)};
     }
-    tuned.fit = fit_of(experiment.hardware->profile, outcome.margin_gb);
+    tuned.fit = fit_of(experiment.hardware->profile, outcome.margin_gb, peak_error_);
     made.tuned = std::move(tuned);
   } catch (const InputError& error) {
     made.refused.add(error, 1);
@@ -441,7 +452,7 @@ void Search::look_for_nearest() {
     family.variant = variant;
     PieceResult made = place(family);
     if (!made.members.empty()) made = expand(made.members.front());
-    made.refused = {};
+    made.refused.by_reason.clear();  // of which it is one already
     made.members.clear();
     const size_t unfit = result_.counts.unfit;
     take(std::move(made));
@@ -475,8 +486,8 @@ void Search::choose() {
 
 }  // namespace
 
-TuneResult tune(const TuneSpace& space, double band, bool exhaustive, FinishedRows& rows) {
-  return Search(space, band, exhaustive, rows).run();
+TuneResult tune(const TuneSpace& space, double band, double peak_error, bool exhaustive, FinishedRows& rows) {
+  return Search(space, band, peak_error, exhaustive, rows).run();
 }
 
 }  // namespace stp

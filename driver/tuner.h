@@ -50,8 +50,9 @@ struct TuneResult {
   std::optional<Tuned> nearest;  // if none fits: the one that lacks least, without step
 };
 
-/// Searches. `band`: the share within which steps count as equal. Throws Interrupted. What is simulated is
-/// kept in `rows`. The result depends on neither threads nor what they had, but for counts.reused.
-TuneResult tune(const TuneSpace& space, double band, bool exhaustive, FinishedRows& rows);
+/// Searches. `band`: the share within which steps count as equal. `peak_error`: of fit_of(). Throws
+/// Interrupted. What is simulated is kept in `rows`. The result depends on neither threads nor what they had,
+/// but for counts.reused.
+TuneResult tune(const TuneSpace& space, double band, double peak_error, bool exhaustive, FinishedRows& rows);
 
 }  // namespace stp

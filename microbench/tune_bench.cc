@@ -16,7 +16,7 @@ void tune_70b(benchmark::State& state) {
   double judged = 0, simulated = 0;
   for ([[maybe_unused]] const auto _ : state) {
     FinishedRows none("");
-    const TuneCounts counts = tune(TuneSpace(options), 0.03, false, none).counts;
+    const TuneCounts counts = tune(TuneSpace(options), 0.03, 0.06, false, none).counts;
     judged += static_cast<double>(counts.configurations);
     simulated += static_cast<double>(counts.simulated);
   }
