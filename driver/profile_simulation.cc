@@ -408,6 +408,11 @@ json simulate_profiles(const ProfileSimulationOptions& options) {
       read_machines(options.profiles, scenarios[0].experiments[0].hardware->profile.name, of_machine);
   const std::vector<ScheduleChoice> choices = choose_schedules(options.schedules, scenarios);
   const std::vector<ComparedConfiguration> configurations = gather(scenarios);
+  if (std::ranges::any_of(configurations, [](const ComparedConfiguration& one) {
+        return uses_transformer_engine(one.experiment.hardware->implementation);
+      }))
+    for (const ComparedMachine& machine : machines)
+      say_overridden_attention(*machine.profile_json, machine.file);
 
   json result = {{"gain", gain_of(scenarios)}, {"without_fixed_memory", level_fixed_memory(machines)}};
   for (const Scenario& scenario : scenarios) result["scenarios"].push_back(scenario.name);

@@ -80,6 +80,9 @@ void say_differences(const Scenario& scenario) {
     if (!experiment.hardware) continue;
     const NamedData& cluster = experiment.hardware->cluster_data;
     if (said.insert(cluster.path).second) say_overridden(*cluster.content, cluster.path);
+    if (uses_transformer_engine(experiment.hardware->implementation) &&
+        said.insert(cluster.path + " attention").second)
+      say_overridden_attention(*cluster.content, cluster.path);
   }
 }
 
@@ -92,13 +95,26 @@ void say_overridden(const json& profile, const std::string& file) {
     for (const json& size : group.at("sizes")) most = std::max(most, size.at("bus_gb_per_s").get<double>());
   const double times = bus.at("value").get<double>() / most;
   if (measured.empty() || (bus.at("source") != "--set" && times < kSame && kSame * times > 1)) return;
+  const bool in_switch =
+      std::ranges::any_of(measured, [](const json& group) { return group.value("in_switch", false); });
   std::fprintf(stderr,
-               "stp: %s: all_reduce_bus_gb_per_s is %g, which has no effect on groups of %s ranks: their "
-               "all_reduce_measured, up to %g, comes first; change that too, or remove it (--set "
-               "cluster.all_reduce_measured=[])\n",
+               "stp: %s: all_reduce_bus_gb_per_s is %g, which has no effect on all-reduces of groups of %s "
+               "ranks%s: their all_reduce_measured, up to %g, comes first; change that too, or remove it "
+               "(--set cluster.all_reduce_measured=[])\n",
                file.c_str(), bus.at("value").get<double>(),
                joined(measured, [](const json& group) { return json_text(group.at("ranks")); }).c_str(),
-               most);
+               in_switch ? " (their reduce-scatters and all-gathers take it)" : "", most);
+}
+
+void say_overridden_attention(const json& profile, const std::string& file) {
+  if (!profile.contains("attention_cudnn")) return;
+  for (const char* field : {"peak_tflops", "attention_forward_efficiency", "attention_backward_efficiency"})
+    if (profile.at(field).at("source") == "--set")
+      std::fprintf(stderr,
+                   "stp: %s: %s is given by --set, which has no effect on attention with Transformer Engine: "
+                   "the measured rates of attention_cudnn come first; change those too (--set "
+                   "cluster.attention_cudnn.lengths=[…])\n",
+                   file.c_str(), field);
 }
 
 std::string scenario_path(const std::string& word) {

@@ -158,6 +158,9 @@ void say_differences(const Scenario& scenario);
 /// Says on standard error that a profile's all_reduce_bus_gb_per_s has no effect, if it was given by --set or
 /// contradicts the profile's all_reduce_measured, which comes first.
 void say_overridden(const nlohmann::json& profile, const std::string& file);
+/// Says the same of rates of attention given by --set where attention_cudnn comes first: with Transformer
+/// Engine.
+void say_overridden_attention(const nlohmann::json& profile, const std::string& file);
 
 /// The names of the suite's scenarios, in `reproduce`'s order.
 std::vector<std::string> suite_scenarios();

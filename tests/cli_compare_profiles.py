@@ -250,13 +250,29 @@ class CompareProfiles(CommandLine):
         self.refused([*command[:2], *command[3:]], "--set", "--profiles names none", "--profiles h100")
         self.refused([*command[:7], "cluster.peak_tflop=3"], "--set: cluster.peak_tflop: is not a known field", "peak_tflops")
 
+    def test_attention_is_that_of_the_implementation(self):
+        scenario = self.write(changed(HARDWARE, schedules=["1f1b-i"], cluster="h100"))
+        given = ["--set", "cluster.attention_forward_efficiency=0.9"]
+        profile = read_json(PROFILES / "h100.json")
+        below, above = profile["attention_cudnn"]["lengths"][:2]  # 2048 and 4096 tokens
+        share = math.log2(HARDWARE["seq"] / 2048)
+        rate = (below["causal_forward_tflops"] * (1 - share) + above["causal_forward_tflops"] * share) * profile["gemm_sustained"]["value"]
+        for implementation, rates in (("megatron", [profile["peak_tflops"]["value"] * profile["attention_forward_efficiency"]["value"], profile["peak_tflops"]["value"] * 0.9]),
+                                      ("megatron-te", [rate, rate])):  # fmt: skip
+            comparison = self.succeed("compare", "--profiles", "h100", "--scenarios", scenario, *given, f"implementation={implementation}", "--json", "-")
+            for machine, expected in zip(json.loads(comparison.stdout)["machines"], rates):
+                self.assertAlmostEqual(machine["attention_forward_tflops"], expected)
+            for said in (comparison.stderr, self.succeed("simulate", scenario, *given, f"implementation={implementation}").stderr):
+                known = "attention_forward_efficiency is given by --set, which has no effect on attention with Transformer Engine: "
+                self.assertEqual(said.count(known), implementation == "megatron-te", said)
+
     def test_an_all_reduce_that_has_no_effect_is_said(self):
         self.write_profile("faster.json", of="h100", all_reduce_bus_gb_per_s=734)  # twice its own
         bus = "cluster.all_reduce_bus_gb_per_s"
         for cluster, changes, said in (("h100", ["seq=4096"], None), ("faster.json", ["seq=4096"], 734), ("h100", [f"{bus}=370"], 370),
                                        ("h100", [f"{bus}=900", "cluster.all_reduce_measured=[]"], None)):
             stderr = self.succeed("simulate", self.write(changed(HARDWARE, cluster=cluster)), "--set", *changes).stderr
-            known = f"all_reduce_bus_gb_per_s is {said}, which has no effect on groups of 8 ranks: their all_reduce_measured, up to 478.9, comes first"
+            known = f"all_reduce_bus_gb_per_s is {said}, which has no effect on all-reduces of groups of 8 ranks (their reduce-scatters and all-gathers take it): their all_reduce_measured, up to 478.9, comes first"
             self.assertEqual(known in stderr, said is not None, stderr)
 
     def test_fixed_memory_is_counted_for_all_or_none_and_a_lacking_power_limit_is_said(self):
