@@ -267,8 +267,10 @@ void add_search(CLI::App& app) {
   add_scenario(command, options->scenario);
   add_configuration(command, options->configuration);
   command
-      ->add_option("--memory-limit", options->memory_limit,
-                   "Maximum of activations alive on a rank; schedule:NAME allows what that schedule holds")
+      ->add_option(
+          "--memory-limit", options->memory_limit,
+          "Maximum of activations alive on a rank; schedule:NAME allows what that schedule holds (default: "
+          "what the GPU's memory holds, if there is a GPU)")
       ->type_name("NUMBER|schedule:NAME");
   command->add_option("--seed", options->seed, "Random seed; it and --moves decide the result")
       ->capture_default_str();

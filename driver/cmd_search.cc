@@ -13,6 +13,7 @@
 #include "interrupt.h"
 #include "output_folder.h"
 #include "progress.h"
+#include "remedies.h"
 #include "run_simulated.h"
 #include "stp/base/error.h"
 #include "stp/base/json_input.h"
@@ -42,11 +43,22 @@ int peak_of(const Schedule& schedule, const Experiment& experiment) {
 // What a rank may hold.
 struct Limit {
   int activations = std::numeric_limits<int>::max();
-  double bytes = std::numeric_limits<double>::infinity();
+  double bytes = std::numeric_limits<double>::infinity();  // of activations
+  bool is_gpu = false;                                     // the GPU's memory, of everything
 };
 
+std::function<bool(const Program&)> fits_into(const Limit& limit, const Experiment& experiment) {
+  if (limit.is_gpu)
+    return [&experiment](const Program& program) {
+      return fit_of(experiment.hardware->profile, margin_gb(experiment, program)) != Fit::no;
+    };
+  return [&experiment, most = limit.bytes](const Program& program) {
+    return std::isinf(most) || peak_bytes(program, experiment) <= most;
+  };
+}
+
 Start start_of(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file,
-               double most_bytes) {
+               const Limit& limit) {
   Schedule schedule = schedule_for(choice, experiment, file);
   // The moves know neither a second pipeline nor passes of a shared vocabulary.
   if (!is_single_and_whole(schedule))
@@ -55,7 +67,7 @@ Start start_of(const ScheduleChoice& choice, const Experiment& experiment, const
         name_of(choice) + " has two pipelines or shares the vocabulary: no search changes such an order",
         "name another schedule, such as stp, or several, to start from the suite's fastest");
   Program program = program_for(choice, experiment, file);
-  const double step_s = order_timer(experiment, program, most_bytes)(schedule);
+  const double step_s = order_timer(experiment, program, fits_into(limit, experiment))(schedule);
   return {std::move(schedule), std::move(program), step_s};
 }
 
@@ -63,10 +75,10 @@ bool fits(const Start& start, const Experiment& experiment, const Limit& limit) 
   return std::isfinite(start.step_s) && peak_of(start.schedule, experiment) <= limit.activations;
 }
 
-// "15", or "schedule:stp": as many, and as many bytes, as that schedule holds.
+// "15"; "schedule:stp": as many, and as many bytes, as that schedule holds; "": what the GPU holds, if any.
 Limit limit_of(const std::string& text, const Experiment& experiment, const std::string& file) {
   constexpr std::string_view kSchedule = "schedule:";
-  if (text.empty()) return {};
+  if (text.empty()) return {.is_gpu = experiment.hardware.has_value()};
   if (text.starts_with(kSchedule)) {
     const ScheduleChoice choice{.name = text.substr(kSchedule.size())};
     try {
@@ -90,28 +102,48 @@ std::string text_of(const Limit& limit) {
          (of_bytes ? " and " + fixed(limit.bytes / 1e9, 1) + " GB of them" : "");
 }
 
+std::string of_gpu(const Experiment& experiment) {
+  const HardwareProfile& gpu = experiment.hardware->profile;
+  return "the " + fixed(gpu.memory_bytes / 1e9, 0) + " GB of " + gpu.name;
+}
+
+InputError nothing_fits(const ScheduleChoice& nearest, double margin_gb, const Experiment& experiment,
+                        const std::string& file) {
+  const std::string helps = remedies_text(nearest, experiment, file);
+  return {file, "schedules",
+          "none of the suite's fits into " + of_gpu(experiment) + ": the nearest, " + nearest.name +
+              ", lacks " + fixed(-margin_gb, 1) + " GB",
+          "change the scenario" + (helps.empty() ? "" : " (from the nearest, " + helps + ")") +
+              ", or limit activations alone with --memory-limit"};
+}
+
 // The fastest order of the suite within the limit.
 Start fastest_start(const Experiment& experiment, const Limit& limit, const std::string& file) {
   std::optional<Start> fastest;
   std::optional<InputError> refused;
   bool made = false;
+  std::pair<double, ScheduleChoice> nearest{-std::numeric_limits<double>::infinity(), {}};  // with its margin
   ProgressBar progress("timing schedules", generators().size());
   for (const Generator* generator : generators()) {
     check_interrupted();
     try {
-      Start start = start_of({.name = generator->name}, experiment, file, limit.bytes);
+      Start start = start_of({.name = generator->name}, experiment, file, limit);
       made = true;
       if (generator->cost_aware && peak_of(start.schedule, experiment) > limit.activations)
         start = start_of({.name = generator->name, .options = {.memory_limit = limit.activations}},
-                         experiment, file, limit.bytes);
+                         experiment, file, limit);
       if (fits(start, experiment, limit) && (!fastest || start.step_s < fastest->step_s))
         fastest = std::move(start);
+      else if (const double margin = limit.is_gpu ? margin_gb(experiment, start.program) : nearest.first;
+               margin > nearest.first)
+        nearest = {margin, {.name = generator->name}};
     } catch (const InputError& error) {  // not for this p and m, or not to be searched
       if (!refused) refused = error;
     }
     progress.step();
   }
   if (!made) throw *refused;
+  if (!fastest && limit.is_gpu) throw nothing_fits(nearest.second, nearest.first, experiment, file);
   if (!fastest)
     throw InputError(file, "--memory-limit", "no schedule of the suite holds as few as " + text_of(limit),
                      "allow more");
@@ -158,6 +190,7 @@ void print_result(const std::vector<Start>& starts, const SearchResult& result, 
   std::printf("%s", table.text().c_str());
   if (limit.activations < std::numeric_limits<int>::max())
     std::printf("At most %d activations on a rank. ", limit.activations);
+  if (limit.is_gpu) std::printf("They fit into %s. ", of_gpu(experiment).c_str());
   std::printf("%lld orders timed; %s.\n", static_cast<long long>(result.moves), end_text(result.end).c_str());
 }
 
@@ -179,14 +212,15 @@ SearchResult search_from(const std::vector<Start>& starts, const Limit& limit, c
   std::optional<SearchResult> best;
   bool stopped = false;
   for (const Start& start : starts) {
-    SearchResult found = local_search(start.schedule, start.step_s,
-                                      {.seed = options.seed,
-                                       .moves = most / static_cast<int64_t>(starts.size()),
-                                       .activation_limit = limit.activations,
-                                       .freed_at_I = experiment.freed_at == FreedAt::I,
-                                       .enough_s = (1 + kNear) * start.bound_s,
-                                       .step_seconds = order_timer(experiment, start.program, limit.bytes),
-                                       .go_on = go_on});
+    SearchResult found =
+        local_search(start.schedule, start.step_s,
+                     {.seed = options.seed,
+                      .moves = most / static_cast<int64_t>(starts.size()),
+                      .activation_limit = limit.activations,
+                      .freed_at_I = experiment.freed_at == FreedAt::I,
+                      .enough_s = (1 + kNear) * start.bound_s,
+                      .step_seconds = order_timer(experiment, start.program, fits_into(limit, experiment)),
+                      .go_on = go_on});
     moves += found.moves;
     if (found.step_s < start.step_s) found.schedule.name = "search";
     stopped = found.end == SearchResult::End::stopped;
@@ -210,7 +244,7 @@ void search_command(const SearchOptions& options) {
   const Limit limit = limit_of(options.memory_limit, experiment, scenario.file);
   std::vector<Start> starts;
   if (experiment.schedules.size() == 1)
-    starts.push_back(start_of(experiment.schedules.front(), experiment, scenario.file, limit.bytes));
+    starts.push_back(start_of(experiment.schedules.front(), experiment, scenario.file, limit));
   if (!starts.empty() && !fits(starts.front(), experiment, limit)) starts.clear();
   Start fastest = fastest_start(experiment, limit, scenario.file);
   if (starts.empty() || starts.front().schedule.ranks != fastest.schedule.ranks)

@@ -318,20 +318,8 @@ void write_choice(const fs::path& folder, const Tuned& choice) {
 InputError nothing_fits(const TuneSpace& space, const TuneResult& result, double peak_error) {
   const Experiment& any = space.plans.front();
   if (!result.nearest) return result.counts.refused.all();
-  std::string helps;
-  try {
-    const Result nearest = run_simulated(result.nearest->choice(), result.nearest->experiment, "").result;
-    for (const Remedy& remedy :
-         remedies(nearest, result.nearest->choice(), result.nearest->experiment, space.file)) {
-      const Fit fit = fit_of(any.hardware->profile, *nearest.memory_margin_gb + remedy.saved_gb, peak_error);
-      helps += (helps.empty() ? "" : ", ") + remedy.change + " saves " + fixed(remedy.saved_gb, 1) + " GB" +
-               (fit == Fit::yes     ? " and fits"
-                : fit == Fit::maybe ? " and may fit"
-                                    : "");
-    }
-  } catch (const InputError&) {  // the nearest itself is refused
-    helps = "";
-  }
+  const std::string helps =
+      remedies_text(result.nearest->choice(), result.nearest->experiment, space.file, peak_error);
   return {space.file, "--gpus",
           any.hardware->model.name + " fits in none of " + std::to_string(result.counts.configurations) +
               " configurations on " + std::to_string(space.gpus) + " " + any.hardware->profile.name +

@@ -465,9 +465,9 @@ std::vector<Experiment> read_experiments(JsonInput& input, const std::string& fi
                                          const Changes& changes, const Experiment::Hardware* known) {
   Experiment one = read_experiment(input, field, changes, known);
   one.name = name;
-  const std::vector<int> counts = input.has("global_batch")
-                                      ? read_global_batch(input, one)
-                                      : read_counts(input, "microbatches", kMaxMicrobatches);
+  one.of_global_batch = input.has("global_batch");
+  const std::vector<int> counts = one.of_global_batch ? read_global_batch(input, one)
+                                                      : read_counts(input, "microbatches", kMaxMicrobatches);
   std::vector<Experiment> experiments;
   for (const int microbatches : counts) {
     if (const size_t given = one.microbatch_costs.size();

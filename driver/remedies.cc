@@ -6,8 +6,10 @@
 
 #include "baselines/registry.h"
 #include "changes.h"
+#include "experiment_memory.h"
 #include "read_experiment.h"
 #include "run_simulated.h"
+#include "table.h"
 
 namespace stp {
 namespace {
@@ -75,14 +77,37 @@ std::vector<Remedy> remedies(const Result& result, const ScheduleChoice& choice,
       return;  // impossible here
     }
   };
-  for (const Words& words : changes_of(experiment))
-    simulate(joined(words, std::identity(), " "),
+  for (const Words& words : changes_of(experiment)) {
+    Words shown = words;
+    if (experiment.of_global_batch)  // of which microbatches follow
+      std::erase_if(shown, [](const std::string& word) { return word.starts_with("microbatches="); });
+    simulate(joined(shown, std::identity(), " "),
              [&] { return run_simulated(choice, changed(experiment, words, file), file).result; });
+  }
   for (const ScheduleChoice& other : smaller_schedules(choice, experiment))
     simulate("schedules=[\"" + other.name + "\"]",
              [&] { return run_simulated(other, experiment, file).result; });
   std::ranges::stable_sort(found, std::ranges::greater{}, &Remedy::faster);
   return found;
+}
+
+std::string remedies_text(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file,
+                          double peak_error) {
+  std::string text;
+  try {
+    const Result result = run_simulated(choice, experiment, "").result;
+    for (const Remedy& remedy : remedies(result, choice, experiment, file)) {
+      const Fit fit =
+          fit_of(experiment.hardware->profile, *result.memory_margin_gb + remedy.saved_gb, peak_error);
+      text += (text.empty() ? "" : ", ") + remedy.change + " saves " + fixed(remedy.saved_gb, 1) + " GB" +
+              (fit == Fit::yes     ? " and fits"
+               : fit == Fit::maybe ? " and may fit"
+                                   : "");
+    }
+  } catch (const InputError&) {  // the choice itself is refused
+    return "";
+  }
+  return text;
 }
 
 }  // namespace stp

@@ -21,4 +21,9 @@ struct Remedy {
 std::vector<Remedy> remedies(const Result& result, const ScheduleChoice& choice, const Experiment& experiment,
                              const std::string& file);
 
+/// The same of a choice that lacks memory, in words: "zero=1 saves 3.5 GB and fits, …"; "" for none. Which
+/// fit, fit_of() says with `peak_error`.
+std::string remedies_text(const ScheduleChoice& choice, const Experiment& experiment, const std::string& file,
+                          double peak_error = 0);
+
 }  // namespace stp

@@ -384,13 +384,13 @@ Contention contention_of(const Experiment& experiment) {
 }
 
 std::function<double(const Schedule&)> order_timer(const Experiment& experiment, const Program& like,
-                                                   double most_bytes) {
+                                                   const std::function<bool(const Program&)>& fits) {
   const std::vector<int>& layers = like.layers_per_stage;
-  return [&experiment, most_bytes, layers, lowering = lowering_for(experiment, like.schedule, layers),
+  return [fits, layers, lowering = lowering_for(experiment, like.schedule, layers),
           table = cost_table_of(experiment, like),
           contention = contention_of(experiment)](const Schedule& schedule) {
     const Program program = lower(schedule, layers, lowering);
-    if (peak_bytes(program, experiment) > most_bytes) return std::numeric_limits<double>::infinity();
+    if (!fits(program)) return std::numeric_limits<double>::infinity();
     return timeline_of(program, op_seconds(program, table), contention).step_s;
   };
 }

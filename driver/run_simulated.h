@@ -58,9 +58,9 @@ CostTable cost_table_of(const Experiment& experiment, const Program& program);
 Contention contention_of(const Experiment& experiment);
 
 /// Returns a function that simulates a step of other orders with the placement and split of `like`. It is
-/// infinite where peak_bytes() is above `most_bytes`.
+/// infinite where the program does not fit.
 std::function<double(const Schedule&)> order_timer(const Experiment& experiment, const Program& like,
-                                                   double most_bytes);
+                                                   const std::function<bool(const Program&)>& fits);
 
 /// The least that a step of this placement and split takes with any order (lib/stp/cost/step_bound.h).
 double step_bound_of(const Experiment& experiment, const Program& program, const CostTable& table,

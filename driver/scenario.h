@@ -66,6 +66,7 @@ struct Experiment {
   Strategy
       strategy;  // sequence parallelism, recomputation and tp_overlap only for models, not for unit costs
   int microbatches = 1, microbatch_size = 1;
+  bool of_global_batch = false;       // whether the file has global_batch, not microbatches
   int chunks = 0;                     // 0: each schedule's own
   std::vector<int> layers_per_chunk;  // empty: as `split` says
   LayerSplit split = LayerSplit::even;

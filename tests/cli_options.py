@@ -75,6 +75,8 @@ class Table(CommandLine):
                                       f"microbatch_size=1 microbatches={2 * base['microbatches']}", "parallel.pp=4",
                                       'schedules=["stp-memory"]', 'schedules=["dualpipev"]'})
         self.assertEqual([faster for _, faster, _ in found.values()], sorted((one[1] for one in found.values()), reverse=True))
+        of_batch = changed(base, microbatches=None, global_batch=4 * base["microbatches"])
+        self.assertIn("microbatch_size=1", self.remedies(of_batch, "--set", f"cluster.memory_gb={total[0] - 3}", "cluster.fixed_memory_gb=0"))
         doubled = 2 * base["microbatches"]
         for change, fields in (("sequence_parallel=true", {"sequence_parallel": True}), ("zero=1", {"zero": 1}),
                                (f"microbatch_size=1 microbatches={doubled}", {"microbatch_size": 1, "microbatches": doubled}),

@@ -50,10 +50,19 @@ class Search(CommandLine):
 
     def test_schedules_that_do_not_fit_a_list_of_layers_or_a_limit_are_left_out(self):
         scenario = self.write(changed(HARDWARE, schedules=["1f1b", "zb-v"], layers_per_chunk=[27, 1, 1, 1]))
-        self.assertIn("1f1b", self.succeed("search", scenario, "--moves", 10, "--out", str(self.folder / "a.json")).stdout)
+        self.assertIn("1f1b", self.succeed("search", scenario, "--moves", 10, "--set", "cluster.memory_gb=99", "--out", str(self.folder / "a.json")).stdout)
         # Shared by all ranks, a head of 8 million words leaves less of its loss on each than the last rank has of it alone.
         shared = ["--memory-limit", "schedule:vocab-2", "--set", "model.vocab_size=8000000", "layers_per_chunk=[1, 1, 1, 27]"]
         self.refused(["search", scenario, *shared, "--out", "new.json"], "--memory-limit: no schedule", "as few as 5 activations and 32.0 GB of them")
+
+    def test_without_a_limit_it_fits_into_the_gpu(self):
+        scenario, small = changed(HARDWARE, schedules=["stp"], layers_per_chunk="even"), ["--set", "cluster.memory_gb=40"]
+        self.succeed("search", self.write(scenario), "--moves", 10, "--out", str(self.folder / "found.json"), *small)
+        margins = [self.record(changed(scenario, schedules=[one]), *small)["results"][0]["memory_margin_gb"] for one in ({"file": "found.json"}, "stp")]
+        self.assertLess(margins[1], 0)
+        self.assertGreater(margins[0], 0)
+        self.refused(["search", self.write(scenario), "--out", "new.json", "--set", "cluster.memory_gb=9"], "schedules: none of the suite's fits into the 9 GB of a800",
+                     "lacks", "recompute=full saves", "--memory-limit")  # fmt: skip
 
     def test_refusals(self):
         file = str(self.write(self.SCENARIO))
