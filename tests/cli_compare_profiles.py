@@ -272,7 +272,8 @@ class CompareProfiles(CommandLine):
         for cluster, changes, said in (("h100", ["seq=4096"], None), ("faster.json", ["seq=4096"], 734), ("h100", [f"{bus}=370"], 370),
                                        ("h100", [f"{bus}=900", "cluster.all_reduce_measured=[]"], None)):
             stderr = self.succeed("simulate", self.write(changed(HARDWARE, cluster=cluster)), "--set", *changes).stderr
-            known = f"all_reduce_bus_gb_per_s is {said}, which has no effect on all-reduces of groups of 8 ranks (their reduce-scatters and all-gathers take it): their all_reduce_measured, up to 478.9, comes first"
+            known = (f"all_reduce_bus_gb_per_s is {said}, which has no effect on all-reduces of groups of 8 ranks (their reduce-scatters and "
+                     "all-gathers take it): their all_reduce_measured, up to 478.9, comes first")
             self.assertEqual(known in stderr, said is not None, stderr)
 
     def test_fixed_memory_is_counted_for_all_or_none_and_a_lacking_power_limit_is_said(self):
@@ -286,6 +287,7 @@ class CompareProfiles(CommandLine):
             best = [line for line in screen if line.startswith("GEMMs are at their best rate, ")]
             self.assertEqual([line[-6:] for line in best], [": a100"] if "a800" in machines else [])  # a800's rate is fitted to trainings
             self.assertEqual(comparison["clusters"]["h100"], read_json(PROFILES / "h100.json"))
+            self.assertIn("; fitted gemm_sustained (to the steps of Llama 3.1 405B ", " ".join(" ".join(screen).split()))
         fixed = read_json(PROFILES / "h100.json")["fixed_memory_gb"]["value"]
         self.assertAlmostEqual(margins["h100"] - margins["a800"], fixed, places=9)
         (row,) = self.results(changed(scenario, cluster="h100"))
