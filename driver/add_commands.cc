@@ -77,9 +77,9 @@ void add_csv(CLI::App* command, std::string& csv) {
       "record's rows that is no list");
 }
 
-void add_all_microbatches(CLI::App* command, bool& all) {
-  command->add_flag("--all-microbatches", all,
-                    "Traces of long steps hold all microbatches, not the first and last alone");
+CLI::Option* add_all_microbatches(CLI::App* command, bool& all) {
+  return command->add_flag("--all-microbatches", all,
+                           "Traces of long steps hold all microbatches, not the first and last alone");
 }
 
 void add_reproduce(CLI::App& app, const Arguments& argv) {
@@ -203,7 +203,7 @@ void add_run(CLI::App& app, const Arguments& argv, int& status) {
   add_csv(command, options->csv);
   command->add_option("--trace", options->trace,
                       "Write a Perfetto/Chrome trace of the last schedule's last step to this new file");
-  add_all_microbatches(command, options->all_microbatches);
+  add_all_microbatches(command, options->all_microbatches)->needs("--trace");
   add_devices(command, *options);
   add_set(command, options->set);
   command->footer(help_footer({"stp run parity --backend cpu",
@@ -273,6 +273,7 @@ void add_search(CLI::App& app) {
           "what the GPU's memory holds, if there is a GPU)")
       ->type_name("NUMBER|schedule:NAME");
   command->add_option("--seed", options->seed, "Random seed; it and --moves decide the result")
+      ->check(within(0, 1e18))
       ->capture_default_str();
   command->add_option("--moves", options->moves, "Orders to time (default: one to two minutes' worth)")
       ->check(within(1, 1e12));

@@ -33,7 +33,7 @@ void announce_cost(const Generator& generator, const GeneratorRequest& request) 
   if (passes <= kMaxChunkPasses) say_cost(passes, "chunk passes", 150, 1e-6);  // more are refused
 }
 
-constexpr double kAllReduce = 0.25;  // per layer and direction, in both all-reduces together
+constexpr double kAllReduce = 0.25;  // a layer and direction, in both all-reduces together
 
 std::string row(const Generator& generator, int pp, int microbatches) {
   const std::string what = " | " + std::string(generator.range) + " | " + generator.summary + " |\n";
@@ -72,6 +72,9 @@ std::string row(const Generator& generator, int pp, int microbatches) {
 std::string schedule_table(int pp, int microbatches) {
   check_size(pp, 2, microbatches);
   std::string text =
+      "In units of F = I = W = 1 a layer, with two layers a rank, release chain and all-reduces of " +
+      shown("%g", kAllReduce) +
+      " a layer and direction; exposed all-reduces in units of these, peaks in microbatches of one layer\n\n"
       "| schedule | v | bubble | exposed all-reduces | peak until W | peak until I | transfers per "
       "microbatch | receives "
       "ahead | range | what it is |\n|---|---|---|---|---|---|---|---|---|---|\n";

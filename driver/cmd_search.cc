@@ -98,7 +98,7 @@ Limit limit_of(const std::string& text, const Experiment& experiment, const std:
 
 std::string text_of(const Limit& limit) {
   const bool of_bytes = std::isfinite(limit.bytes) && limit.bytes > 0;
-  return std::to_string(limit.activations) + " activations" +
+  return counted(limit.activations, "activation") +
          (of_bytes ? " and " + fixed(limit.bytes / 1e9, 1) + " GB of them" : "");
 }
 
@@ -189,7 +189,7 @@ void print_result(const std::vector<Start>& starts, const SearchResult& result, 
                    })));
   std::printf("%s", table.text().c_str());
   if (limit.activations < std::numeric_limits<int>::max())
-    std::printf("At most %d activations on a rank. ", limit.activations);
+    std::printf("At most %s on a rank. ", counted(limit.activations, "activation").c_str());
   if (limit.is_gpu) std::printf("They fit into %s. ", of_gpu(experiment).c_str());
   std::printf("%lld orders timed; %s.\n", static_cast<long long>(result.moves), end_text(result.end).c_str());
 }

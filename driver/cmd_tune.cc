@@ -106,12 +106,13 @@ std::string why_first(const TuneResult& result, const ErrorBand& band) {
   const auto beaten = std::ranges::count_if(result.points, [&](const StepOutcome& one) {
     return one.step_s < own.step_s && one.peak_gb < own.peak_gb;
   });
-  if (beaten > 0) text += "; " + std::to_string(beaten) + " with more options are faster and smaller";
-  text += ". " + std::to_string(result.equals) + " configurations are within " + share_text(band.share) +
-          " of the fastest and count as equal: those that surely fit first, then fewer options, then less "
-          "memory. " +
-          band.source + ".";
-  return text + why_open(first, band.peaks);
+  if (beaten > 0) text += "; faster and smaller with more options: " + std::to_string(beaten);
+  const std::string within = " within " + share_text(band.share) + " of the fastest";
+  text += result.equals == 1 ? ". None else is" + within + "."
+                             : ". " + std::to_string(result.equals) + " configurations are" + within +
+                                   " and count as equal: those that surely fit first, then fewer options, "
+                                   "then less memory.";
+  return text + " " + band.source + "." + why_open(first, band.peaks);
 }
 
 std::string left_out(const TuneCounts& counts) {
@@ -187,7 +188,7 @@ std::pair<MeanErrors, std::string> nearest_errors(const std::string& figure, con
   const int own = errors.rows;
   if (own < kFewRows) errors = errors_of(figure, "");
   const std::string words =
-      "over " + std::to_string(errors.means.size()) + " experiments that published throughputs judge" +
+      "over " + counted(errors.means.size(), "experiment") + " that published throughputs judge" +
       (own < kFewRows ? " (" + cluster + " has " + std::to_string(own) + " such rows of its own, too few)"
                       : " on " + cluster);
   return {errors, words};

@@ -37,8 +37,8 @@ void validate_command(const std::string& file) {
     table.add({std::to_string(rank), fixed(time.compute_s, 3), fixed(time.pp_bubble_s, 3),
                fixed(time.tp_bubble_s, 3), std::to_string(held[rank]), std::to_string(freed[rank])});
   }
-  std::printf("%sTo avoid deadlock, a runtime must post %d receive(s) ahead on each link, as stp run does\n",
-              table.text().c_str(), receives_ahead);
+  std::printf("%sTo avoid deadlock, a runtime must post %s ahead on each link, as stp run does\n",
+              table.text().c_str(), counted(receives_ahead, "receive").c_str());
 }
 
 }  // namespace stp

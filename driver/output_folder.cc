@@ -253,6 +253,7 @@ std::string ranks_text(const json& row) {
       words += " by " + plain(row.at("cp_method"));
     words += ", ";
   }
+  if (row.at("microbatch_size") != 1) words += "microbatch size " + plain(row.at("microbatch_size")) + ", ";
   return words + "m " + plain(row.at("microbatches"));
 }
 

@@ -82,7 +82,8 @@ std::string kept_rows(size_t rows, size_t of, const std::vector<std::string>& fi
 // For a row of a result record:
 /// Its part of a file name: "stp-llm-12.1b-s3072-tp4-pp4-m64". Only letters, digits, - _ and .
 std::string file_word(const nlohmann::json& row);
-/// Its ranks and microbatches: "tp 4, pp 4, cp 2 by all-to-all, m 64"; other axes where they are more than 1.
+/// Its ranks and microbatches: "tp 4, pp 4, cp 2 by all-to-all, m 64"; other axes, and the microbatch size,
+/// where they are more than 1.
 std::string ranks_text(const nlohmann::json& row);
 /// Its title: "stp, llm-12.1b on a800, seq 3072, tp 4, pp 4, m 64".
 std::string heading(const nlohmann::json& row);

@@ -87,7 +87,7 @@ std::string RunReport::prediction_errors() const {
     text += "predicted by " + *predicted_by_ + ", " + kKinds[kind] + ": mean absolute error " +
             fixed(100 * mean, 1) + " %, maximum " +
             fixed(100 * *std::max_element(some.begin(), some.end()), 1) + " %, over " +
-            std::to_string(some.size()) + " rows\n";
+            counted(some.size(), "row") + "\n";
   }
   return text;
 }

@@ -202,7 +202,13 @@ std::string share_text(std::optional<double> share, int decimals) {
 }
 
 std::string percent(std::optional<double> share, int decimals) {
-  return share ? shown(("%+." + std::to_string(decimals) + "f %%").c_str(), *share * 100) : "–";
+  if (!share) return "–";
+  const std::string text = shown(("%+." + std::to_string(decimals) + "f %%").c_str(), *share * 100);
+  return text.find_first_not_of("+-0. %") == std::string::npos ? text.substr(1) : text;
+}
+
+std::string counted(size_t count, const std::string& what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
 void say_cost(double count, const char* what, double bytes_each, double seconds_each) {

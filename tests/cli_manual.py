@@ -162,6 +162,7 @@ class Csv(CommandLine):
         self.refused(["simulate", path, "--json="], "--json=: is empty")
         self.refused(["simulate", "table11", "--csv", "pairs.csv"], "--csv: does not hold pairs")
         self.refused(["run", self.write(RUN, "run.json"), "--backend", "cpu", "--json", "same", "--trace", "same"], "same: --trace: is the output of --json too")
+        self.refused(["run", "run.json", "--backend", "cpu", "--all-microbatches"], "--all-microbatches requires --trace")
         self.write("mine", "kept.csv")
         self.refused(["simulate", path, "--csv", "kept.csv"], "--csv", "never overwritten")
 

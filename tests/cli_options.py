@@ -90,11 +90,11 @@ class Table(CommandLine):
             self.assertEqual(found[change][2], "yes" if smaller <= total[0] - 3 else "no")
 
     def test_that_the_fastest_alone_does_not_fit(self):
-        both = changed(HARDWARE, schedules=["1f1b-i", "stp"])
+        both = changed(HARDWARE, schedules=["1f1b-i", "stp"], microbatch_size=2)
         total = [max(sum(rank["memory_bytes"].values()) for rank in row["ranks"]) / 1e9 for row in self.results(both)]
         self.assertLess(total[0], total[1])
         screen = self.succeed("simulate", self.write(both), "--set", f"cluster.memory_gb={sum(total) / 2}", "cluster.fixed_memory_gb=0").stdout
-        self.assertRegex(screen, r"\nThe fastest that fits: 1f1b-i, .* tokens/s/GPU\.\n")
+        self.assertRegex(screen, r"\nThe fastest that fits: 1f1b-i, .*, microbatch size 2, m 8, .* tokens/s/GPU\.\n")
         self.assertIn("The fastest does not fit: stp, ", screen)
         self.assertIn('\nschedules=["stp-memory"] ', screen)
 

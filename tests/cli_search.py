@@ -23,6 +23,7 @@ class Search(CommandLine):
         self.succeed("validate", self.folder / "found.json")
         row, stp = (self.results(changed(self.SCENARIO, schedules=[schedule]))[0] for schedule in ({"file": "found.json"}, "stp"))
         self.assertIn(f"search  {row['step_time_s']:.4f}", re.sub(" +", "  ", said))
+        self.assertRegex(said, r"\n\S+ +\S+ +0\.0 % ")  # the first one's gain over itself
         self.assertLess(row["step_time_s"], stp["step_time_s"])
         self.assertGreaterEqual(row["step_time_s"], row["lower_bound_s"])
         self.assertLessEqual(row["peak_activation_chunks"], stp["peak_activation_chunks"])
@@ -67,7 +68,9 @@ class Search(CommandLine):
     def test_refusals(self):
         file = str(self.write(self.SCENARIO))
         for arguments, words in ((["--memory-limit", "few"], ("--memory-limit", "few", "number")),
-                                 (["--memory-limit", "1"], ("--memory-limit", "1 activations", "allow more")),
+                                 (["--memory-limit", "1"], ("--memory-limit", "1 activation;", "allow more")),
+                                 (["--seed", "-1"], ("--seed", "-1 is not a number in [0 - ")),
+                                 (["--seed", "99999999999999999999"], ("--seed", "99999999999999999999 is not a number in [0 - ")),
                                  (["--memory-limit", "schedule:none"], ('stp: --memory-limit: there is no schedule "none"',)),
                                  (["--set", 'schedules=["stp", "zb-v"]', "layers_per_chunk=[1, 1, 1]"], (": layers_per_chunk: ", "stp")),
                                  (["--configuration", "2"], ("--configuration", "2 is not there")),
