@@ -381,14 +381,18 @@ void add_reductions(const Job& job, const HardwareProfile& profile, const Groups
                     const std::vector<int>& layers_per_stage, const Placement& placement,
                     const std::vector<Bucket>& first_buckets, CostTable& table) {
   const int first = placement.rank_of(0), last = placement.rank_of(placement.stages() - 1);
+  // After ZeRO-1's reductions a rank needs the sums of its share alone; Megatron-LM sums all of a tied table.
+  const double own_bytes = double{1} * job.shape.gradient_bytes / job.optimizer_shares();
   if (job.model.tied() && first != last)
     table.embedding_reduce = groups.pair_all_reduce(
-        first, last, job.shape.gradient_bytes * job.model.vocabulary_parameters() / job.strategy().tp);
+        first, last,
+        (job.implementation == Implementation::suite ? own_bytes : job.shape.gradient_bytes) *
+            job.model.vocabulary_parameters() / job.strategy().tp);
   if (placement.pipelines() > 1) {
     const std::vector<double> of_ranks = parameters_per_rank(job, layers_per_stage, placement);
     for (int rank = 0; rank < placement.ranks(); ++rank)
-      table.pipeline_reduce.push_back(groups.pair_all_reduce(rank, placement.ranks() - 1 - rank,
-                                                             job.shape.gradient_bytes * of_ranks[rank]));
+      table.pipeline_reduce.push_back(
+          groups.pair_all_reduce(rank, placement.ranks() - 1 - rank, own_bytes * of_ranks[rank]));
   }
   if (job.strategy().dp * job.strategy().cp == 1) return;
   const std::vector<double> parameters = parameters_per_stage(job, layers_per_stage, placement);

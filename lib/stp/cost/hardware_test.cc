@@ -368,6 +368,27 @@ TEST(HardwareCostTable, ReducesTiedEmbeddingsBetweenTheFirstAndTheLastRank) {
   EXPECT_EQ(reduced("llm-26.3b", Placement::loop(4, 1), 8), 0);  // not tied
 }
 
+TEST(HardwareCostTable, SumsOnlyTheShareOfZeroOverPipelines) {
+  const HardwareProfile profile = a800();
+  const std::vector<int> layers(4, 2);
+  for (const bool zero : {false, true}) {
+    const double shares = zero ? 4 : 1;
+    const auto reduced = [&](const char* name, Implementation implementation, const Placement& placement) {
+      const Job j = job(name, {2048, 1, {.dp = 4, .zero = zero}}, 2, implementation);
+      return hardware_cost_table(j, profile, layers, placement);
+    };
+    const auto seconds = [&](double parameters) { return all_reduce_seconds(profile, 4 * parameters, 2); };
+    const ModelConfig two = model("llm-12.1b"), tied = model("gpt-22b");
+    EXPECT_DOUBLE_EQ(
+        reduced("llm-12.1b", Implementation::megatron, Placement::bidirectional(2)).pipeline_reduce[0],
+        seconds((4 * two.layer_parameters() + 2 * two.vocabulary_parameters()) / shares));
+    for (const auto& [implementation, parts] :
+         {std::pair{Implementation::suite, shares}, {Implementation::megatron, 1.0}})  // which sums all
+      EXPECT_DOUBLE_EQ(reduced("gpt-22b", implementation, Placement::loop(2, 2)).embedding_reduce,
+                       seconds(tied.vocabulary_parameters() / parts));
+  }
+}
+
 TEST(HardwareCostTable, SharesAnAdapterAmongNeighbouringGpus) {
   HardwareProfile profile = a800();
   const auto transfer = [&](int tp, int adapters) {
