@@ -19,18 +19,18 @@ std::vector<double> parameters_per_stage(const Job& job, const std::vector<int>&
                                          const Placement& placement) {
   const double vocabulary =
       job.model.vocabulary_parameters() / job.strategy().tp / job.shape.vocabulary_ranks();
-  const double of_layer = job.model.layer_parameters();
+  const double of_layer = job.model.layer_parameters(), positions = job.model.position_parameters();
   std::vector<double> parameters;
   for (const int layers : layers_per_stage) parameters.push_back(layers * of_layer / job.strategy().tp);
   const auto is_here = [&](int stage) { return placement.rank_of(stage) == placement.rank_of(0); };
   const bool both_ends_here = is_here(placement.stages() - 1);  // also with two pipelines
   for (int stage = 0; stage < placement.stages(); ++stage) {
     if (job.shape.shares_vocabulary) {
-      if (placement.chunk_of(stage) == 0) parameters[stage] += 2 * vocabulary;
+      if (placement.chunk_of(stage) == 0) parameters[stage] += 2 * vocabulary + positions;
       continue;
     }
-    if (placement.is_first(stage)) parameters[stage] += vocabulary;
-    if (placement.is_first(stage)) parameters[stage] += job.model.vision_parameters() / job.strategy().tp;
+    if (placement.is_first(stage))
+      parameters[stage] += vocabulary + positions + job.model.vision_parameters() / job.strategy().tp;
     if (placement.is_last(stage) && !(job.model.tied() && both_ends_here)) parameters[stage] += vocabulary;
   }
   return parameters;
@@ -72,10 +72,12 @@ WorkingBytes working_bytes(double parameters, const Job& job, bool last_stage,
         std::max(bytes.in_backward, hidden + (job.implementation == Implementation::megatron_te_2_18
                                                   ? job.shape.tokens() * of_vocabulary
                                                   : 0));
-  // Of the embedding's: the gathered gradient of its output, and the weights' in bf16 before it is added up.
+  // Of the embedding's: the gathered gradient of its output, and a table's in bf16 before it is added up.
   if (of_first_stage)
     bytes.in_backward = std::max(bytes.in_backward, (strategy.tp > 1 ? hidden : 0) +
-                                                        of_vocabulary * job.model.hidden - *of_first_stage);
+                                                        std::max(of_vocabulary * job.model.hidden,
+                                                                 kBf16 * job.model.position_parameters()) -
+                                                        *of_first_stage);
   // The copy is made when no activations are left.
   if (job.copies_gradients()) bytes.in_step = kFp32 * parameters / job.optimizer_shares();
   return bytes;

@@ -40,7 +40,7 @@ double ModelConfig::vision_parameters() const {
 double ModelConfig::parameters() const {
   const double last_norm = norm() == Norm::layer ? 2 : 1;
   return vision_parameters() + layers * layer_parameters() + (tied() ? 1 : 2) * vocabulary_parameters() +
-         (last_norm + positions) * hidden;
+         last_norm * hidden + position_parameters();
 }
 
 namespace {

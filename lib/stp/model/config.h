@@ -83,6 +83,8 @@ struct ModelConfig {
   /// Parameters of the embedding; the head has as many. If they are tied, a GPU that holds both keeps one
   /// copy. If first and last stage are on different GPUs, each keeps a copy.
   [[nodiscard]] double vocabulary_parameters() const { return double{1} * vocab * hidden; }
+  /// Parameters of the learned positions, which tensor parallelism does not divide.
+  [[nodiscard]] double position_parameters() const { return double{1} * positions * hidden; }
   /// The vision encoder's parameters: embedding of patches, layers and merger; 0 without an encoder.
   [[nodiscard]] double vision_parameters() const;
   [[nodiscard]] double parameters() const;

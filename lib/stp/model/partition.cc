@@ -61,6 +61,7 @@ BucketRule megatron_bucket_rule(const ModelConfig& model, int tp, int replicas) 
   for (const Unit unit : kUnits)
     if (!(unit == Unit::head && model.tied()))
       rule.parameters[static_cast<size_t>(unit)] = model.parameters_of(unit) / tp;
+  rule.parameters[static_cast<size_t>(Unit::embedding)] += model.position_parameters();
   return rule;
 }
 

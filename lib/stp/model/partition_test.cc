@@ -70,7 +70,8 @@ TEST(Buckets, AreMegatronsByDefault) {
   for (const Unit unit : kUnits)
     EXPECT_EQ(of(megatron_bucket_rule(config, 4, 8), unit), config.parameters_of(unit) / 4);
   EXPECT_EQ(of(megatron_bucket_rule(tied, 8, 8), Unit::head), 0);
-  EXPECT_EQ(of(megatron_bucket_rule(tied, 8, 8), Unit::embedding), tied.vocabulary_parameters() / 8);
+  EXPECT_EQ(of(megatron_bucket_rule(tied, 8, 8), Unit::embedding),
+            tied.vocabulary_parameters() / 8 + tied.position_parameters());
 }
 
 TEST(Buckets, CloseAtTheUnitThatReachesTheirSize) {
