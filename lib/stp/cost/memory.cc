@@ -59,11 +59,11 @@ WorkingBytes working_bytes(double parameters, const Job& job, bool last_stage,
   const bool overlaps = strategy.overlaps();
   WorkingBytes bytes;
   if (overlaps) bytes.buffers += kUserBuffers * hidden;
-  if (last_stage && strategy.tp > 1) bytes.buffers += hidden;  // of the head's gathered input
+  if (last_stage && strategy.sequence_parallel) bytes.buffers += hidden;  // of the head's gathered input
   // Of the MLP's backward: the gathered gradient of the output, the input's gradient before its reduction,
   // and the norm's output, which alone is a saved tensor where nothing is gathered; gradients of the
   // activation and of its input. The first three lie in the user buffers, if there are any.
-  const int gathered = overlaps ? 0 : strategy.tp > 1 ? 3 : 2;
+  const int gathered = overlaps ? 0 : strategy.sequence_parallel ? 3 : 2;
   bytes.in_backward = gathered * hidden + tokens * (job.model.gated() ? 3 : 2) * job.model.ffn / strategy.tp;
   const double of_vocabulary = kBf16 * job.model.vocab / strategy.tp / job.shape.vocabulary_ranks();
   // Of the head's: the input's gradient, and from 2.18 on the logits' in bf16.
@@ -74,7 +74,7 @@ WorkingBytes working_bytes(double parameters, const Job& job, bool last_stage,
                                                   : 0));
   // Of the embedding's: the gathered gradient of its output, and a table's in bf16 before it is added up.
   if (of_first_stage)
-    bytes.in_backward = std::max(bytes.in_backward, (strategy.tp > 1 ? hidden : 0) +
+    bytes.in_backward = std::max(bytes.in_backward, (strategy.sequence_parallel ? hidden : 0) +
                                                         std::max(of_vocabulary * job.model.hidden,
                                                                  kBf16 * job.model.position_parameters()) -
                                                         *of_first_stage);

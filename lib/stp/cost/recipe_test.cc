@@ -274,6 +274,10 @@ TEST(WorkingBytes, AreUserBuffersAndTheBackwardsTemporaries) {
   EXPECT_DOUBLE_EQ(working_bytes(1e9, plain, false).in_backward, gradients + 3 * hidden);
   plain.shape.gradient_bytes = 4;
   EXPECT_EQ(working_bytes(1e9, plain, false).in_step, 0);
+  plain.shape.strategy.sequence_parallel = false;  // so that nothing is gathered
+  EXPECT_EQ(working_bytes(1e9, plain, true).buffers, 0);
+  EXPECT_DOUBLE_EQ(working_bytes(1e9, plain, true).in_backward, gradients + 2 * hidden);
+  EXPECT_DOUBLE_EQ(working_bytes(1e9, plain, true, 0).in_backward, 2.0 * 128256 * 8192 / 4);
   Job alone = plain;
   alone.shape.strategy.tp = 1;
   EXPECT_EQ(working_bytes(1e9, alone, true).buffers, 0);
