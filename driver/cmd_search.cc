@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <climits>
 #include <cmath>
 #include <cstdio>
 #include <limits>
@@ -251,9 +252,10 @@ void search_command(const SearchOptions& options) {
     starts.push_back(std::move(fastest));
   std::ranges::stable_sort(starts, {}, &Start::step_s);
   const bool limits = !options.memory_limit.empty() && experiment.freed_at == FreedAt::W;
+  const int64_t in_parts = int64_t{limit.activations} * experiment.strategy.parts_of_microbatch();
   for (Start& start : starts)
     start.bound_s = step_bound_of(experiment, start.program, cost_table_of(experiment, start.program),
-                                  limits ? limit.activations : 0);
+                                  limits ? static_cast<int>(std::min<int64_t>(in_parts, INT_MAX)) : 0);
   const SearchResult result = search_from(starts, limit, experiment, options);
   validate(result.schedule);
   if (options.out != "-") print_result(starts, result, limit, experiment);
