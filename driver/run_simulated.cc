@@ -242,6 +242,8 @@ Lowering lowering_for(const Experiment& experiment, const Schedule& schedule,
                       const std::vector<int>& layers) {
   Lowering lowering = lowering_of(experiment);
   lowering.copies = copy_costs(experiment, schedule.placement, layers);
+  if (experiment.hardware && vocabulary_of(schedule) != Vocabulary::whole)
+    check_shared_vocabulary(experiment.hardware->model, experiment.strategy.tp, experiment.strategy.pp);
   if (!is_by_times(lowering.braid)) return lowering;
   Lowering evenly = lowering;
   evenly.braid = BraidPolicy::static_merge;

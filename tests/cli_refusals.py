@@ -194,6 +194,7 @@ class Fields(CommandLine):
         )
         self.scenarios_refused(
             HARDWARE,
+            ({"schedules": [{"name": "1f1b", "vocabulary": "vocab-2"}], "parallel": {"tp": 4, "pp": 5}, "layers_per_chunk": "even"}, "parallel.pp", "do not divide the 152064"),
             ({"model": "llm-12.1"}, "model", "did you mean llm-12.1b?"),
             ({"cluster": "none.json"}, "cluster", "there is no file"),
             ({"recompute": "some"}, "recompute", "write one of none, selective, full, block-1, norm+activation, mlp, attn+mlp, attn+mlp+norm, block-N, layernorm"),
