@@ -215,7 +215,8 @@ json to_json(const Experiment& experiment) {
   if (experiment.strategy.cp_method != CpMethod::ring)
     value["parallel"]["cp_method"] = word_of(experiment.strategy.cp_method, kCpMethods);
   if (!experiment.name.empty()) value["name"] = experiment.name;
-  if (experiment.strategy.offload > 0) value["offload"] = {{"ratio", experiment.strategy.offload}};
+  if (experiment.strategy.offload > 0 || experiment.strategy.offload_chunks > 0)
+    value["offload"] = {{"ratio", experiment.strategy.offload}};
   if (experiment.strategy.offload_chunks > 0) {
     value["offload"]["chunks"] = experiment.strategy.offload_chunks;
     value["offload"]["share"] = experiment.strategy.offload_share;

@@ -465,6 +465,8 @@ class Changes(CommandLine):
         of_file = self.json_of("simulate", self.write(changed(HARDWARE, schedules=[{"file": "o.txt"}]), "here/s.json"))
         again = self.write(of_file["scenario"], "there/s.json")
         self.assertEqual(self.json_of("simulate", again)["results"], of_file["results"])
+        nothing = self.record(changed(HARDWARE, offload={"ratio": 0, "chunks": 1}))
+        self.assertEqual(self.record(nothing["scenario"])["results"], nothing["results"])
         # A model inside a scenario changes no default.
         even = [changed(HARDWARE, layers_per_chunk=None, **models) for models in ({}, {"models": {}})]
         self.assertEqual(*(self.results(one) for one in even))
