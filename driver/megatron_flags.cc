@@ -55,11 +55,10 @@ std::string flags_of_model(const ModelConfig& model, const json& file, int seq) 
 // Megatron-Core's arguments for types, optimizer, buckets and loss; and a comment for each setting that was
 // simulated and that no argument says.
 std::string flags_of_numbers(const Experiment& one, const Framework& megatron) {
-  const bool zero = one.strategy.zero;
   Experiment unsaid = one;  // what an argument says has its default
   Recipe& recipe = unsaid.hardware->recipe;
   std::string text = flag("bf16");
-  const bool small_states = zero && recipe.state_bytes < Recipe().state_bytes;
+  const bool small_states = recipe.state_bytes < Recipe().state_bytes;
   if (small_states) {
     text += flag("use-precision-aware-optimizer");
     if (recipe.state_bytes == 6) text += flag("exp-avg-dtype", "bf16") + flag("exp-avg-sq-dtype", "bf16");
@@ -69,7 +68,7 @@ std::string flags_of_numbers(const Experiment& one, const Framework& megatron) {
     text += small_states ? flag("main-grads-dtype", "bf16") : flag("grad-reduce-in-bf16");
   if (recipe.bucket_parameters > 0) text += flag("ddp-bucket-size", fixed(recipe.bucket_parameters, 0));
   recipe.bucket_parameters = 0;
-  if (zero && one.chunks > 1 && recipe.gathers_in_step) {
+  if (one.chunks > 1 && recipe.gathers_in_step) {
     text += flag("overlap-param-gather-with-optimizer-step");
     recipe.gathers_in_step = false;
   }

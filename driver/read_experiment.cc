@@ -130,6 +130,10 @@ Recipe read_recipe(JsonInput& input, const Experiment::Hardware& hardware, Strat
   if (recipe.state_bytes != 12 && recipe.state_bytes != 10 && recipe.state_bytes != 6)
     throw fields.error("state_bytes", "is no number of bytes that Megatron-Core's optimizers keep",
                        "write 12 (fp32), 10 (master weights as remainders) or 6 (bf16 moments, too)");
+  if (const bool small = recipe.state_bytes != Recipe().state_bytes;
+      !strategy.zero && (small || recipe.gathers_in_step))
+    throw fields.error(small ? "state_bytes" : "gathers_in_step",
+                       "is of the distributed optimizer, and zero is 0", "set zero to 1, or leave it out");
   for (size_t unit = 0; unit < 2; ++unit)
     strategy.ring_scatter[unit] = choose(fields, kScatterMethodFields[unit], false, kScatterMethods);
   if (fields.has("overlap_sms")) {

@@ -188,6 +188,8 @@ class Fields(CommandLine):
             ({"implementation": "megatron", "recipe": {}}, "recipe", "implementation is megatron", "megatron-te"),
             ({"recipe": {"fc2_method": "ring"}}, "recipe.fc2_method", '"ring" is not a choice', "pipeline, ring_exchange"),
             ({"recipe": {"state_bytes": 8}}, "recipe.state_bytes", "is no number of bytes", "12 (fp32), 10"),
+            ({"recipe": {"state_bytes": 6}}, "recipe.state_bytes", "zero is 0", "set zero to 1"),
+            ({"recipe": {"gathers_in_step": True}}, "recipe.gathers_in_step", "zero is 0", "set zero to 1"),
             ({"recipe": {"buckets": 1}}, "recipe.buckets", "is not a known field"),
             ({"recipe": {"overlap_sms": {"proj": 8}}}, "recipe.overlap_sms.proj", "is not a known field"),
             ({"recipe": {"overlap_sms": {"fc2_forward": 200}}}, "recipe.overlap_sms.fc2_forward", "out of range"),

@@ -82,13 +82,13 @@ class Tune(CommandLine):
                  *(f"--{flag} {llm[field]}" for flag, field in (("num-layers", "num_hidden_layers"), ("hidden-size", "hidden_size"),
                    ("ffn-hidden-size", "intermediate_size"), ("num-attention-heads", "num_attention_heads"), ("vocab-size", "vocab_size"),
                    ("num-query-groups", "num_key_value_heads"))), "--make-vocab-size-divisible-by 128"]  # fmt: skip
-        fields = ["recipe.state_bytes=6", "recipe.bucket_parameters=134217728", "gradients=model", "parallel.cp_method=all-to-all"]
+        fields = ["recipe.bucket_parameters=134217728", "gradients=model", "parallel.cp_method=all-to-all"]
         for more, flags, comments in (
-            (["recipe.gathers_in_step=true"], ["--use-precision-aware-optimizer", "--exp-avg-dtype bf16", "--exp-avg-sq-dtype bf16",
+            (["recipe.gathers_in_step=true", "recipe.state_bytes=6"], ["--use-precision-aware-optimizer", "--exp-avg-dtype bf16", "--exp-avg-sq-dtype bf16",
              "--main-grads-dtype bf16", "--ddp-bucket-size 134217728", "--overlap-param-gather-with-optimizer-step", "--cp-comm-type a2a",
              "--cross-entropy-fusion-impl te"], []),
-            (["zero=0", "post_validation=true", "release=chain"], ["--grad-reduce-in-bf16", "--overlap-grad-reduce"],
-             ["post_validation true", 'release "chain"', "recipe "]),
+            (["zero=0", "post_validation=true", "release=chain", "recipe.overlap_sms.proj_forward=24", "cluster.memory_gb=400"],
+             ["--grad-reduce-in-bf16", "--overlap-grad-reduce"], ["post_validation true", 'release "chain"', "recipe "]),
             (["recompute=block-3"], ["--recompute-granularity full --recompute-method block --recompute-num-layers 3"], []),
         ):  # fmt: skip
             _, folder = self.tuned(*fixed, "--set", *fields, *more)
