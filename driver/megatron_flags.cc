@@ -52,6 +52,9 @@ std::string flags_of_model(const ModelConfig& model, const json& file, int seq) 
   return text;
 }
 
+// Megatron-LM has several chunks a rank from two pipeline ranks on.
+bool is_interleaved(const Experiment& one) { return one.chunks > 1 && one.strategy.pp > 1; }
+
 // Megatron-Core's arguments for types, optimizer, buckets and loss; and a comment for each setting that was
 // simulated and that no argument says.
 std::string flags_of_numbers(const Experiment& one, const Framework& megatron) {
@@ -68,7 +71,7 @@ std::string flags_of_numbers(const Experiment& one, const Framework& megatron) {
     text += small_states ? flag("main-grads-dtype", "bf16") : flag("grad-reduce-in-bf16");
   if (recipe.bucket_parameters > 0) text += flag("ddp-bucket-size", fixed(recipe.bucket_parameters, 0));
   recipe.bucket_parameters = 0;
-  if (one.chunks > 1 && recipe.gathers_in_step) {
+  if (is_interleaved(one) && recipe.gathers_in_step) {
     text += flag("overlap-param-gather-with-optimizer-step");
     recipe.gathers_in_step = false;
   }
@@ -79,10 +82,11 @@ std::string flags_of_numbers(const Experiment& one, const Framework& megatron) {
   json usual = json::parse(megatron.fields);
   usual.update({{"braid", "static"}, {"freed_at", "W"}, {"contention", true}, {"scatter_transfers", false}});
   json settings = to_json(unsaid);
-  for (const char* said : {"microbatches", "microbatch_size", "sequence_parallel", "recompute", "tp_overlap",
-                           "schedules", "parallel", "zero", "layers_per_chunk", "chunks", "model", "seq",
-                           "cluster", "cluster_values", "gradients"})
+  for (const char* said :
+       {"microbatches", "microbatch_size", "sequence_parallel", "recompute", "tp_overlap", "schedules",
+        "parallel", "zero", "layers_per_chunk", "model", "seq", "cluster", "cluster_values", "gradients"})
     settings.erase(said);
+  if (one.chunks == 1 || is_interleaved(one)) settings.erase("chunks");
   for (const auto& [name, value] : settings.items())
     if (usual.value(name, json()) != value)
       text += "# simulated, but said by no argument: " + name + " " + json_text(value) + "\n";
@@ -117,12 +121,12 @@ std::string megatron_flags(const Tuned& choice) {
   if (const std::string note = model.import.note(); !note.empty())
     text += "# " + model.name + ": " + note + "\n";
   const auto [least, most] = std::ranges::minmax(one.layers_per_chunk);
-  if (least != most) {
+  if (least != most && strategy.pp > 1) {
     std::string layout;
     for (size_t stage = 0; stage < one.layers_per_chunk.size(); ++stage)
       layout += (stage == 0 ? "E" : "|") + std::string(one.layers_per_chunk[stage], 't');
     text += flag("pipeline-model-parallel-layout", "\"" + layout + "L\"");
-  } else if (one.chunks > 1) {
+  } else if (is_interleaved(one)) {
     number("num-virtual-stages-per-pipeline-rank", one.chunks);
   }
   if (strategy.sequence_parallel) text += flag("sequence-parallel");

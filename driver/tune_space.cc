@@ -310,6 +310,8 @@ std::vector<Variant> TuneSpace::variants(int pp) const {
   for (const std::string& name : schedules_) {
     const Generator& generator = find_generator(name);
     std::vector<int> counts = chunks_;
+    if (counts.empty() && pp == 1 && *framework.single_chunk_release != '\0')
+      counts = {1};  // Megatron-LM has no more then
     if (counts.empty() && generator.any_chunks)
       for (int chunks = 2; chunks <= std::min(kMostChunks, layers_ / pp); ++chunks)
         if (layers_ % (pp * chunks) == 0 || chunks == 2) counts.push_back(chunks);

@@ -98,6 +98,12 @@ class Tune(CommandLine):
             self.assertEqual(len(said), len(comments), said)
             self.assertTrue(all(any(comment in line for line in said) for comment in comments), said)
 
+        for chunks in ([], ["--chunks", "2"]):  # which Megatron-LM has from two pipeline ranks on
+            one = with_flags(small, ["--runs-on", "megatron", "--schedule", "1f1b-i", "--tp", "4", "--cp", "1", "--pp", "1", *chunks])
+            text = (self.tuned(*one, "--set", "cluster.memory_gb=400")[1] / "choice-megatron.txt").read_text()
+            self.assertNotIn("virtual", text)
+            self.assertEqual("said by no argument: chunks 2" in text, bool(chunks))
+
     def test_it_surely_fits_if_it_does_with_any_fixed_memory_known(self):
         known = [profile["fixed_memory_gb"] for profile in map(read_json, PROFILES.glob("*.json")) if "fixed_memory_gb" in profile]
         most = max(fixed["range"]["to"] for fixed in known)
