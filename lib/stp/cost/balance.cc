@@ -76,8 +76,10 @@ class SplitSearch {
   // The largest number of layers that, with fixed costs, stays under a bound.
   [[nodiscard]] int room(double bound, double fixed) const {
     if (fixed > bound) return kNone;
-    if (costs_.layer * layers_ <= bound - fixed) return layers_;
-    return static_cast<int>((bound - fixed) / costs_.layer);
+    const double left = bound - fixed, of_first = costs_.first * (costs_.layer + costs_.again);
+    if (costs_.of_layers(layers_) <= left) return layers_;
+    return left < of_first ? static_cast<int>(left / (costs_.layer + costs_.again))
+                           : costs_.first + static_cast<int>((left - of_first) / costs_.layer);
   }
 
   [[nodiscard]] int cap(int rank, int chunk, double bottleneck, int most) const {
@@ -94,7 +96,7 @@ class SplitSearch {
     for (int chunk = 0; chunk < placement_.chunks(); ++chunk) {
       const double fixed =
           costs_.stage[placement_.stage(rank, chunk)] + costs_.stage[placement_.stage(rank + 1, chunk)];
-      allowed[chunk] = room(bottleneck, fixed) - chosen[chunk];
+      allowed[chunk] = room(bottleneck, fixed + costs_.of_layers(chosen[chunk]));
     }
     return allowed;
   }
@@ -108,9 +110,9 @@ class SplitSearch {
     double fixed = 0;
     for (int chunk = 0; chunk < placement_.chunks(); ++chunk)
       fixed += costs_.stage[placement_.stage(rank, chunk)];
-    const int both = room(bottleneck, fixed);
     for (int first = 0; first <= table.first_cap; ++first) {
-      const int most_second = std::min(both - first, most_second_chunk(rank, first));
+      const int most_second =
+          std::min(room(bottleneck, fixed + costs_.of_layers(first)), most_second_chunk(rank, first));
       for (int second = 0; second <= table.second_cap; ++second) {
         Entry& entry = table.entries[first * (table.second_cap + 1) + second];
         if (second <= most_second) entry = exactly(rank, {first, second}, bottleneck, next);
@@ -193,8 +195,12 @@ SplitCosts split_costs(const CostTable& table, const Lowering& lowering, int sta
     return strategy.parts_of_microbatch() * sum;
   };
   const int again = strategy.recompute.first;
-  SplitCosts costs{seconds(again > 0 ? units.other : units.layer), {}};
-  costs.stage.assign(stages, again * (seconds(units.layer) - costs.layer));
+  SplitCosts costs{.layer = seconds(again > 0 ? units.other : units.layer),
+                   .stage = std::vector<double>(stages),
+                   .layer_factors = {},
+                   .again = 0,
+                   .first = again};
+  costs.again = seconds(units.layer) - costs.layer;
   costs.stage.front() += seconds(units.first);
   costs.stage.back() += seconds(units.head);
   return costs;
@@ -205,9 +211,10 @@ std::vector<double> SplitCosts::of_stages(const std::vector<int>& layers) const 
   auto factor = layer_factors.begin();
   for (size_t each = 0; each < seconds.size(); ++each) {
     if (layer_factors.empty()) {
-      seconds[each] += layers[each] * layer;
+      seconds[each] += of_layers(layers[each]);
     } else {
-      seconds[each] += layer * std::accumulate(factor, factor + layers[each], 0.0);
+      seconds[each] += layer * std::accumulate(factor, factor + layers[each], 0.0) +
+                       again * std::accumulate(factor, factor + std::min(first, layers[each]), 0.0);
       factor += layers[each];
     }
   }
@@ -243,11 +250,13 @@ namespace {
 // The split of equal layers.
 std::optional<std::vector<int>> uniform_partition(int layers, const SplitCosts& costs,
                                                   const Placement& placement, int first, const Fits& fits) {
-  // The terms of a time bound: fixed costs and a number of layers.
+  // The terms of a time bound: fixed costs and a number of layers, some of them run again.
   const auto times = [&](const std::set<double>& fixed) {
     std::vector<double> all;
     for (const double each : fixed)
-      for (int count = 0; count <= layers; ++count) all.push_back(each + count * costs.layer);
+      for (int count = 0; count <= layers; ++count)
+        for (int again = 0; again <= std::min(count, 2 * costs.first); ++again)  // of one or two chunks
+          all.push_back(each + count * costs.layer + again * costs.again);
     return all;
   };
   std::set<double> together;
@@ -337,7 +346,9 @@ std::optional<std::vector<int>> balanced_partition(int layers, const SplitCosts&
                                                    const Placement& placement, int first, const Fits& fits) {
   SplitCosts alike = costs;
   const auto& factors = costs.layer_factors;
-  if (!factors.empty()) alike.layer *= std::accumulate(factors.begin(), factors.end(), 0.0) / layers;
+  if (!factors.empty())
+    for (double* each : {&alike.layer, &alike.again})
+      *each *= std::accumulate(factors.begin(), factors.end(), 0.0) / layers;
   alike.layer_factors.clear();
   auto split = uniform_partition(layers, alike, placement, first, fits);
   if (!split) return split;

@@ -1,6 +1,7 @@
 // The stage balancer chooses how many layers each virtual stage has, by measured or modelled costs of units.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -14,9 +15,13 @@ namespace stp {
 /// Seconds of one microbatch, forward and backward together.
 struct SplitCosts {
   double layer;
-  std::vector<double> stage;          // by virtual stage, besides: vision encoder, embedding, head; block-N
-  std::vector<double> layer_factors;  // one factor of `layer` per layer; empty: all 1
+  std::vector<double> stage;          // by virtual stage, besides: vision encoder, embedding, head
+  std::vector<double> layer_factors;  // one factor of `layer` and `again` per layer; empty: all 1
+  double again = 0;                   // more, of each of a chunk's first `first` layers: block-N
+  int first = 0;
 
+  /// Seconds of a chunk of equal layers.
+  [[nodiscard]] double of_layers(int count) const { return count * layer + std::min(count, first) * again; }
   /// Seconds of each virtual stage.
   [[nodiscard]] std::vector<double> of_stages(const std::vector<int>& layers) const;
 };

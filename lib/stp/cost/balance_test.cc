@@ -84,6 +84,7 @@ TEST(Balance, FindsTheSmallestBottleneckOfAllSplits) {
       SplitCosts costs{round % 2 == 0 ? 1 : 0.5 + draw(1), std::vector<double>(stages, 0)};
       costs.stage.front() = round % 2 == 0 ? std::floor(draw(5)) : draw(5);
       costs.stage.back() += round % 2 == 0 ? std::floor(draw(3)) : draw(3);
+      if (round % 5 == 0) costs.again = round % 2 == 0 ? 0.5 : draw(1), costs.first = 1 + round % 3;
       // A layer of the first chunk is alive longer.
       const double memory = round % 4 < 2 ? 1e9 : draw(2.5 * layers), longer = 1 + draw(1);
       const Fits fits = [&](int rank, const std::vector<int>& of_chunks) {
@@ -214,7 +215,7 @@ TEST(Balance, CostsAreTheComputeOfEachStage) {
   EXPECT_EQ(split_costs(table, {.strategy = {.recompute = {.layer = true}}}, 2).layer, 40);
   const SplitCosts two = split_costs(table, {.strategy = {.recompute = {.layer = true, .first = 2}}}, 2);
   EXPECT_EQ(two.layer, 31);
-  EXPECT_THAT(two.stage, ElementsAre(18, 18 + 96));
+  EXPECT_THAT(two.of_stages({1, 3}), ElementsAre(31 + 9, 3 * 31 + 2 * 9 + 96));
   table.layer_factors = {2, 3, 4, 5};  // of the model's layers and the step's microbatches
   table.microbatch_factors = {6, 7};
   EXPECT_EQ(split_costs(table, {.embedding = true}, 4).layer, 31);
