@@ -5,8 +5,8 @@
 
 #include "stp/base/json_input.h"
 #include "stp/cost/gemm.h"
+#include "stp/cost/overlap.h"
 #include "stp/report/compare.h"
-#include "stp/report/machine_figures.h"
 
 namespace stp {
 

@@ -19,8 +19,8 @@
 #include "stp/base/json_input.h"
 #include "stp/cluster/profile_part.h"
 #include "stp/cost/gemm.h"
+#include "stp/cost/overlap.h"
 #include "stp/report/compare.h"
-#include "stp/report/machine_figures.h"
 
 namespace stp {
 namespace {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "stp/program/program.h"
+
 namespace stp {
 
 /// Seconds. The `_together` times are from the common start to the end of compute or communication.
@@ -37,6 +39,13 @@ inline OverlapFigures overlap_figures(const OverlapTimes& times) {
   figures.exposed_share = figures.exposed_s / times.communication_alone;
   figures.saved_s = times.compute_alone + times.communication_alone - figures.together_s;
   return figures;
+}
+
+/// The inverse: a compute op and an all-reduce that start together, from their times alone and their rates.
+inline OverlapFigures simulated_overlap(double compute_s, double all_reduce_s, const Contention& rates) {
+  const double both = std::min(compute_s / rates.compute, all_reduce_s / rates.all_reduce);
+  return overlap_figures({compute_s, all_reduce_s, both + (compute_s - rates.compute * both),
+                          both + (all_reduce_s - rates.all_reduce * both)});
 }
 
 }  // namespace stp
