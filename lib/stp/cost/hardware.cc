@@ -183,6 +183,16 @@ double saved_by_streams(const HardwareProfile& profile, const Gemm& piece, int s
   return (last ? std::max(share, behind_rows) : share) - alone;
 }
 
+// Transformer Engine's recomputed unit gathers its input and reduces its output again, as a checkpoint of
+// autograd runs all of it. Where it overlaps them, they hide as in F, but for the last piece's scatter.
+double collectives_again(const Job& job, const CostTable& table, Unit unit) {
+  const Strategy& strategy = job.strategy();
+  const bool again = unit == Unit::mlp ? strategy.recompute.mlp : strategy.recompute.qkv;
+  if (!again || !uses_transformer_engine(job.implementation)) return 0;
+  if (strategy.overlaps()) return table.last_piece_scatter[static_cast<size_t>(unit)];
+  return strategy.sequence_parallel ? table.all_gather + table.reduce_scatter : table.all_reduce;
+}
+
 // Adds the parts of the units that job.shape divides.
 void add_parts(const Job& job, const HardwareProfile& profile, CostTable& table) {
   const Strategy& strategy = job.strategy();
@@ -211,6 +221,7 @@ void add_parts(const Job& job, const HardwareProfile& profile, CostTable& table)
       CostTable::Parts& parts = table.parts_of(unit, pass);
       if (strategy.steps(unit, pass, UnitPart::norm) > 0) parts.norm = steps(UnitPart::norm).front();
       parts.before = steps(UnitPart::before);
+      if (pass == UnitPass::I) parts.before.back() += collectives_again(job, table, unit);
       parts.core = steps(UnitPart::core);
       // GEMMs beside the methods `pipeline` and `bulk` lose only these SMs: such collectives do not contend
       // (Program::contends). The exchanges of the method `ring_exchange` use copy engines and no SMs.
@@ -279,10 +290,7 @@ void add_collectives(const Job& job, const HardwareProfile& profile, const Group
   } else {
     table.all_reduce = groups.all_reduce(groups.tensor(), bytes);
   }
-  // Transformer Engine's recomputed MLP gathers its input and reduces its output again.
-  if (uses_transformer_engine(job.implementation) && job.strategy().recompute.mlp)
-    table.at(Unit::mlp, UnitPass::I) +=
-        job.strategy().sequence_parallel ? table.all_gather + table.reduce_scatter : table.all_reduce;
+  for (const Unit unit : kLayerUnits) table.at(unit, UnitPass::I) += collectives_again(job, table, unit);
   if (job.model.has_vision()) {
     const auto reduced = [&](Unit unit, UnitPass pass) {
       return groups.all_reduce(groups.tensor(), reduced_bytes(job.model, job.shape, unit, pass));

@@ -1,6 +1,8 @@
 // Today's recipes: the machine's values and the job's options that only they have, against closed forms.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "stp/cost/attention.h"
 #include "stp/cost/gemm.h"
 #include "stp/cost/hardware.h"
@@ -236,6 +238,37 @@ TEST(LossOfTransformerEngine, GathersThreeNumbersATokenAtOnce) {
   before = head();
   profile.all_reduce_latency_s += 1;
   EXPECT_NEAR(head() - before, 3, 1e-9);
+}
+
+TEST(Recomputation, RunsTheCollectivesOfAUnitAgain) {
+  Job j = recipe_job();
+  const auto run_again = [&](const Recompute& recompute, Unit unit) {
+    const auto seconds = [&](double latency) {
+      HardwareProfile profile = profile_of("h100");
+      profile.all_reduce_measured.clear();
+      profile.all_reduce_latency_s = latency;
+      j.shape.strategy.recompute = recompute;
+      CostTable table = table_of_loop(j, profile);
+      return j.strategy().divides(unit) ? table.parts_of(unit, UnitPass::I).before.back()
+                                        : table.at(unit, UnitPass::I);
+    };
+    return std::lround(seconds(1) - seconds(0));
+  };
+  const Recompute mlp{.mlp = true, .activation = true},
+      both{.core = true, .qkv = true, .mlp = true, .activation = true};
+  const auto expect = [&](int collectives) {
+    for (const Unit unit : kLayerUnits) {
+      EXPECT_EQ(run_again(both, unit), collectives);
+      EXPECT_EQ(run_again(mlp, unit), unit == Unit::mlp ? collectives : 0);
+    }
+  };
+  expect(1);  // the last piece's
+  j.shape.strategy.tp_overlap = TpOverlap::none;
+  expect(2);  // also where context parallelism divides attention
+  j.shape.strategy.cp = 1;
+  expect(2);
+  j.implementation = Implementation::suite;  // only what it needs
+  expect(0);
 }
 
 TEST(SpreadOfGpus, SlowsComputeByTheSlowestOfAll) {
