@@ -97,7 +97,7 @@ class Manual(CommandLine):
         self.assertEqual(completed("stp", "help", "val"), ["validate"])
         self.assertEqual(completed("stp", "model", "imp"), ["import"])
         self.write("{}", "llm-mine.json")
-        self.assertEqual(completed("stp", "simulate", "llm-"), ["llm-a800", "llm-h100", "llm-h20", "llm-mine.json"])
+        self.assertEqual(completed("stp", "simulate", "llm-"), ["llm-a800", "llm-h20", "llm-mine.json"])
 
     def test_other_shells(self):
         for shell in ("zsh", "fish"):
