@@ -48,14 +48,10 @@ json to_json(const Recipe& recipe, const Strategy& strategy) {
   return value;
 }
 
-json to_json(const Experiment::Hardware& hardware, const Strategy& strategy) {
-  json value = {{"cluster", hardware.cluster_data.name},
-                {"implementation", word_of(hardware.implementation, kImplementations)},
-                {"scatter_transfers", hardware.scatter_transfers}};
-  if (hardware.recipe != Recipe{} || strategy.ring_scatter != Strategy().ring_scatter)
-    value["recipe"] = to_json(hardware.recipe, strategy);
-  if (!hardware.sends_share_adapter) value["sends_share_adapter"] = false;
-  return value;
+json to_json(const Experiment::Hardware& hardware) {
+  return {{"cluster", hardware.cluster_data.name},
+          {"implementation", word_of(hardware.implementation, kImplementations)},
+          {"scatter_transfers", hardware.scatter_transfers}};
 }
 
 json by_name(const NamedData& data) { return {{data.name, *data.content}}; }
@@ -201,6 +197,12 @@ json options_json(const Experiment& experiment) {
   value["contention"] = hardware.contention;
   value["gradients"] = word_of(hardware.model_gradients, kGradients);
   if (hardware.cluster_values) value["cluster_values"] = *hardware.cluster_values;
+  if (hardware.implementation != Implementation::megatron)
+    value["implementation"] = word_of(hardware.implementation, kImplementations);
+  if (hardware.recipe != Recipe{} || experiment.strategy.ring_scatter != Strategy().ring_scatter)
+    value["recipe"] = to_json(hardware.recipe, experiment.strategy);
+  if (hardware.scatter_transfers) value["scatter_transfers"] = true;
+  if (!hardware.sends_share_adapter) value["sends_share_adapter"] = false;
   return value;
 }
 
@@ -236,7 +238,7 @@ json to_json(const Experiment& experiment) {
   if (const SampledModel* const model = model_of(experiment))
     value.update({{"model", model->model_data.name}, {"seq", model->seq}});
   if (experiment.run) value["run"] = to_json(*experiment.run);
-  if (experiment.hardware) value.update(to_json(*experiment.hardware, experiment.strategy));
+  if (experiment.hardware) value.update(to_json(*experiment.hardware));
   return value;
 }
 

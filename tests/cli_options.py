@@ -398,6 +398,7 @@ class Configurations(CommandLine):
         [row], [stored] = self.simulated(changed(base, recipe=recipe))
         self.assertEqual({key: stored["recipe"]["overlap_sms"][key] for key in sms}, sms)
         self.assertEqual({key: stored["recipe"][key] for key in recipe if key != "overlap_sms"}, {key: recipe[key] for key in recipe if key != "overlap_sms"})
+        self.assertEqual([row[field] for field in ("recipe", "implementation")], [stored["recipe"], "megatron-te"])
         [pipeline], _ = self.simulated(changed(base, recipe=recipe | {"fc2_method": "pipeline"}))
         self.assertGreater(pipeline["step_time_s"], plain["step_time_s"])  # 60 of 132 SMs are away beside fc2
         self.assertLess(row["step_time_s"], pipeline["step_time_s"])
@@ -425,6 +426,7 @@ class Configurations(CommandLine):
         [other], _ = self.simulated(HARDWARE)
         self.assertEqual(other["fits"], "yes" if other["memory_margin_gb"] >= 0 else "no")
         self.assertNotIn("fixed", other["ranks"][0]["memory_bytes"])
+        self.assertFalse({"recipe", "implementation", "scatter_transfers", "sends_share_adapter"} & set(other))  # the default
 
     def test_recomputation_by_megatrons_names(self):
         """Transformer Engine has no norm of its own to recompute. Of a chunk's layers the first 3 keep only their inputs."""

@@ -86,6 +86,7 @@ std::vector<std::string> configuration_fields() {
         "gradients", "recompute", "sequence_parallel", "tp_overlap", "offload_ratio", "offload_chunks",
         "offload_share", "offload_round_trip", "unit_costs"})
     fields.emplace_back(field);
+  fields.insert(fields.end(), {"implementation", "recipe", "scatter_transfers", "sends_share_adapter"});
   return fields;
 }
 

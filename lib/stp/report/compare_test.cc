@@ -177,17 +177,18 @@ TEST_F(Compared, GainsAreOverTheBaselineOfTheSameConfiguration) {
     for (const json& each : rows) found.push_back(each["gain"]);
     return found;
   };
-  json named = row("new", 6, 10);
+  json named = row("new", 6, 10), fused = named;
   named["name"] = "apart";
-  const json found = gains(
-      {row("new", 6, 10), row("old", 6, 8), row("new", 7, 10), row("old", 7, 8), named, row("new", 8, 1)});
+  fused["implementation"] = "suite";
+  const json found = gains({row("new", 6, 10), row("old", 6, 8), row("new", 7, 10), row("old", 7, 8), named,
+                            row("new", 8, 1), fused});
   EXPECT_EQ(found[0], (json{{"over", "old"},
                             {"percent", 25.0},
                             {"published_percent", 50.0},
                             {"error_points", -25.0},
                             {"calibration", false}}));
   EXPECT_EQ(found[2]["calibration"], true);
-  for (const int without : {1, 3, 4, 5}) EXPECT_TRUE(found[without].is_null());
+  for (const int without : {1, 3, 4, 5, 6}) EXPECT_TRUE(found[without].is_null());
   // Without the comparison's baseline it is 1F1B-I, or the first.
   comparison_.calibration = nullptr;
   EXPECT_EQ(gains({row("new", 6, 10), row("1f1b-i", 6, 8)})[0]["over"], "1f1b-i");
