@@ -192,9 +192,11 @@ class RecordComparison(Case):
         self.refused(lambda: results.read({**here, "scenario": {"name": "s", "clusters": 3}}, "r.json"), "r.json: scenario.clusters: must be an object")
 
     def test_fields_that_distinguish_rows_of_one_file_are_part_of_the_key(self):
-        result = records(record(row("stp", 4), row("stp", 3, contention=False)), record(row("stp", 6, contention=False), row("stp", 5)))
-        self.assertEqual([one["cells"][1]["step_time_s"] for one in result["rows"]], [5, 6])
-        self.assertIs(result["rows"][1]["configuration"]["contention"], False)
+        for field, value in (("contention", False), ("implementation", "suite"), ("recipe", {"state_bytes": 10})):
+            other = {field: value}
+            result = records(record(row("stp", 4), row("stp", 3, **other)), record(row("stp", 6, **other), row("stp", 5)))
+            self.assertEqual([one["cells"][1]["step_time_s"] for one in result["rows"]], [5, 6])
+            self.assertEqual(result["rows"][1]["configuration"][field], value)
 
     def test_rows_without_a_distinguishing_field_are_numbered(self):
         result = records(record(row("stp", 4), row("stp", 3)), record(row("stp", 8), row("stp", 9)))

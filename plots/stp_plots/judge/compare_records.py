@@ -9,7 +9,8 @@ from stp_plots.words import AXES, hashable
 # Fields that identify a row in every record; and further fields that may distinguish rows of one file.
 BASE = ["model", "seq", "microbatch_size", *AXES, "microbatches"]
 FURTHER = ["cluster", "contention", "braid", "release", "backward", "recompute", "sequence_parallel", "tp_overlap", "cp_method", "zero", "offload_ratio", "offload_chunks",
-            "cluster_values", "gradients", "freed_at", "type", "backend", "unit_costs", "layers_per_chunk", "layer_costs", "microbatch_costs"]
+            "cluster_values", "gradients", "freed_at", "type", "backend", "unit_costs", "layers_per_chunk", "layer_costs", "microbatch_costs",
+            "implementation", "recipe", "scatter_transfers", "sends_share_adapter"]
 
 
 # ---- which rows correspond ----
