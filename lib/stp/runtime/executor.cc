@@ -49,7 +49,7 @@ void reload(RankState& rank, Stream& stream, const Op& op, std::span<const Offlo
 
 }  // namespace
 
-void Executor::begin(RankState& rank, Stream& stream, OpId id) {
+void Executor::wait_for_needed(RankState& rank, Stream& stream, OpId id) {
   issuing_ = &rank;
   // With graphs the device gets collected kernels of the previous op here, collectives and copies first.
   for (Stream* each :
@@ -70,6 +70,9 @@ void Executor::begin(RankState& rank, Stream& stream, OpId id) {
   }
   if (const auto sent = plan_.sent_before.find(id); sent != plan_.sent_before.end() && is_own(rank, id))
     for (const OpId transfer : sent->second) stream.wait(events(rank, transfer).done);
+}
+
+void Executor::start(RankState& rank, Stream& stream, OpId id) {
   if (training_.record_times) events(rank, id).started = stream.record();
   stream.start(id);
 }

@@ -108,7 +108,13 @@ class Executor {
   void issue(size_t begin, size_t end);
   void issue(OpId id);
   /// Makes `stream` wait for the op's dependencies.
-  void begin(RankState& rank, Stream& stream, OpId id);
+  void wait_for_needed(RankState& rank, Stream& stream, OpId id);
+  /// The op's time begins here.
+  void start(RankState& rank, Stream& stream, OpId id);
+  void begin(RankState& rank, Stream& stream, OpId id) {
+    wait_for_needed(rank, stream, id);
+    start(rank, stream, id);
+  }
   void end(RankState& rank, Stream& stream, OpId id);
   void issue_compute(TensorGroup& group, const Op& op);
   void issue_collective(TensorGroup& group, const Op& op);

@@ -105,11 +105,12 @@ void Executor::issue_pipeline_reduce(OpId id) {
   }
 }
 
-// The optimizer ops of all ranks: the gradients' norm is a sum over all of them.
+// The optimizer ops of all ranks: the gradients' norm is a sum over all of them. They start behind that sum,
+// because the wait for the slowest rank is no compute.
 void Executor::issue_optimizers(const std::vector<OpId>& ids) {
   for (const OpId id : ids)
     for (RankState* rank : ranks_of(plan_.program.stream_of(id).rank)) {
-      begin(*rank, *rank->compute, id);
+      wait_for_needed(*rank, *rank->compute, id);
       sum_tied_gradients(*rank);
     }
   sum_shared_gradients();
@@ -120,6 +121,7 @@ void Executor::issue_optimizers(const std::vector<OpId>& ids) {
   for (const OpId id : ids)
     for (RankState* rank : ranks_of(plan_.program.stream_of(id).rank)) {
       issuing_ = rank;
+      start(*rank, *rank->compute, id);
       rank->device.kernels().issue(*rank->compute,
                                    kernel::CheckFinite{.tensor = rank->norm, .what = "the gradients' norm"});
       take_step(*rank, rank->norm);
