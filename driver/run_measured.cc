@@ -28,8 +28,10 @@ namespace {
 // The samples of each step, equal for every schedule: random tokens, or pieces of a text; random pixels.
 class Data {
  public:
-  Data(const Experiment::Run& run, const std::string& file) : run_(run), state_(run.initialisation.seed) {
+  Data(const Experiment::Run& run, const std::string& file, RunGuard& guard)
+      : run_(run), state_(run.initialisation.seed) {
     if (run.text.empty()) return;
+    const RunGuard::Work work(guard);  // other processes may read it faster
     try {
       text_ = read_file(run.text);
     } catch (const InputError& error) {
@@ -281,7 +283,7 @@ class MeasuredTraining {
         checkpoints_(options.checkpoints, training_, run_.warmup + run_.steps),
         backend_(open_backend(options, devices_)),
         trainer_(*backend_, program_, training_),
-        data_(run_, file),
+        data_(run_, file, backend_->guard()),
         disturbed_(*backend_, profile, program_.strategy.world_size()) {
     if (options.time_kernels && !trainer_.time_kernels(false))
       throw InputError("", "--time-kernels", options.backend + " does not time kernels one by one",

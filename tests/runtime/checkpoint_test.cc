@@ -121,6 +121,12 @@ TEST_F(Checkpoints, NoDeadlineExpiresWhileOneIsWritten) {
   writing.join();
 }
 
+// Processes read alone, and the first that is done waits for the others' next step.
+TEST_F(Checkpoints, NoDeadlineExpiresWhileOneIsRead) {
+  OnCpu run = two_by_two(DType::f64);
+  run.trainer.restore(Trained::weights, [&](MatrixShard&) { EXPECT_TRUE(run.backend->guard().working()); });
+}
+
 // Another's model has no training.json.
 TEST_F(Checkpoints, WithoutAnOptimizersStateTrainingBegins) {
   OnCpu run = two_by_two(DType::f64), begun = two_by_two(DType::f32);

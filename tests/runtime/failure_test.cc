@@ -83,6 +83,15 @@ TEST(Failures, ALossThatIsNotFiniteNamesTheHeadsForwardAndTheRunStaysFailed) {
   EXPECT_NE(failure_of(run), "");
 }
 
+TEST(Failures, BetweenStepsTheirCauseIsKnown) {
+  OnCpu run(small_training(2, DType::f32, {}), program_of("1f1b", {}, 1, 2));
+  run.backend->guard().fail("rank 1 is lost");
+  EXPECT_EQ(error_of<std::runtime_error>([&] { static_cast<void>(run.trainer.gradients()); }),
+            "rank 1 is lost");
+  EXPECT_EQ(error_of<std::runtime_error>([&] { run.trainer.restore(Trained::weights, [](MatrixShard&) {}); }),
+            "rank 1 is lost");
+}
+
 TEST(Failures, ABackendOutlivesItsTrainerAndForgetsItsOps) {
   const auto training = small_training(2, DType::f32, {});
   const auto backend = cpu::make_backend({});

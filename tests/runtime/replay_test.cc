@@ -169,7 +169,7 @@ TEST(Replay, RepeatsInitialValuesThatDiffer) {
   Device& device = backend->device(0);
   const auto stream = device.make_stream("compute", StreamPriority::compute);
   const auto chunk = [&](OptimizerShare share) {
-    return make_chunk(device, *stream, training, {0, 2, true, true}, {1, 0}, share);
+    return make_chunk(backend->guard(), device, *stream, training, {0, 2, true, true}, {1, 0}, share);
   };
   ChunkState whole = chunk({}), second = chunk({1, 3});
   const BucketState &of_whole = whole.buckets.at(0), &of_second = second.buckets.at(0);

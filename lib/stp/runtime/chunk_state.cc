@@ -36,7 +36,8 @@ int64_t columns_of(const ParameterState& state) {
 }
 
 // A parameter's values, or, if they repeat, the first period.
-std::vector<double> initial_shard(const Training& training, const ParameterState& state) {
+std::vector<double> initial_shard(RunGuard& guard, const Training& training, const ParameterState& state) {
+  const RunGuard::Work work(guard);  // other processes may have less to make
   if (training.initial_repeat > 0 && state.weight.elements() > training.initial_repeat) {
     std::vector<double> values(static_cast<size_t>(training.initial_repeat));
     initial_values(training.initialisation, parameter_name(state.parameter.parts.front(), state.layer), 0, 1,
@@ -71,7 +72,7 @@ int64_t place_parameters(const std::vector<ParameterState*>& states, bool partia
 }
 
 // Buffers for the parameters of a bucket, with their initial values.
-BucketState make_bucket(Device& device, Stream& stream, const Training& training,
+BucketState make_bucket(RunGuard& guard, Device& device, Stream& stream, const Training& training,
                         const std::vector<ParameterState*>& states, OptimizerShare share, bool undoable) {
   BucketState bucket;
   bucket.partial_begin = place_parameters(states, false, 0);
@@ -102,7 +103,7 @@ BucketState make_bucket(Device& device, Stream& stream, const Training& training
     const int64_t rows = rows_of(*state), columns = columns_of(*state);
     state->weight = bucket.weights.part(state->begin, rows, columns);
     state->gradient = bucket.gradients.part(state->begin, rows, columns);
-    std::vector<double> values = initial_shard(training, *state);
+    std::vector<double> values = initial_shard(guard, training, *state);
     upload_doubles(device, stream, state->weight, values);
     if (training.type == DType::bf16)
       upload_share(device, stream, bucket, bucket.master, *state, std::move(values));
@@ -119,8 +120,8 @@ std::vector<ParameterState*> ChunkState::all() {
   return states;
 }
 
-ChunkState make_chunk(Device& device, Stream& stream, const Training& training, const ChunkShape& shape,
-                      TensorShare tensors, OptimizerShare share, bool undoable) {
+ChunkState make_chunk(RunGuard& guard, Device& device, Stream& stream, const Training& training,
+                      const ChunkShape& shape, TensorShare tensors, OptimizerShare share, bool undoable) {
   ChunkState chunk;
   chunk.first_layer = shape.first_layer;
   chunk.units =
@@ -151,7 +152,7 @@ ChunkState make_chunk(Device& device, Stream& stream, const Training& training, 
     if (own.empty()) continue;
     const int reduced_with = own.front()->bucket;
     for (ParameterState* state : own) state->bucket = static_cast<int>(chunk.buckets.size());
-    chunk.buckets.push_back(make_bucket(device, stream, training, own, share, undoable));
+    chunk.buckets.push_back(make_bucket(guard, device, stream, training, own, share, undoable));
     chunk.buckets.back().reduced_with = reduced_with;
   }
   return chunk;

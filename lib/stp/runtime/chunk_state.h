@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "stp/device/device.h"
+#include "stp/device/run_guard.h"
 #include "stp/model/partition.h"
 #include "stp/runtime/matrix_shard.h"
 #include "stp/runtime/training.h"
@@ -85,8 +86,9 @@ struct TensorShare {
 };
 
 /// Makes a chunk's parameters, with their initial values. With `undoable` it makes BucketState::undo.
-ChunkState make_chunk(Device& device, Stream& stream, const Training& training, const ChunkShape& shape,
-                      TensorShare tensors, OptimizerShare share, bool undoable = false);
+ChunkState make_chunk(RunGuard& guard, Device& device, Stream& stream, const Training& training,
+                      const ChunkShape& shape, TensorShare tensors, OptimizerShare share,
+                      bool undoable = false);
 
 /// Frees the memory of a chunk's buffers.
 void release_chunk(Device& device, Stream& stream, ChunkState& chunk);

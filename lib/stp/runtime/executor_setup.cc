@@ -122,7 +122,7 @@ void Executor::make_ranks() {
       for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
         const int stage = placement.stage(rank.place.pp, chunk);
         rank.chunks.push_back(make_chunk(
-            device, *rank.compute, training_,
+            backend_.guard(), device, *rank.compute, training_,
             {plan_.first_layer[stage], program.layers_per_stage[stage], program.has_embedding(stage),
              program.has_head(stage), program.buckets(stage), program.vocabulary_ranks(), rank.place.pp},
             {grid_.tp, rank.place.tp}, share_of(rank), program.strategy.post_validation));

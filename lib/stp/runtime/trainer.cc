@@ -60,27 +60,29 @@ struct Trainer::State {
 
   Matrices gather(Tensor BucketState::*which) {
     Matrices whole;
-    std::string bytes;  // for process 0
-    Processes& processes = backend.processes();
-    // The other processes may wait for this one's work, but this one not for ever for their bytes.
-    executor->visit_whole(which, [&](const RankState& rank, ChunkState& chunk, int bucket,
-                                     const Tensor& elements) {
-      const std::vector<double> values = download_doubles(rank.device, *rank.compute, elements);
+    run([&] {
+      std::string bytes;  // for process 0
+      Processes& processes = backend.processes();
+      // The other processes may wait for this one's work, but this one not for ever for their bytes.
+      executor->visit_whole(which, [&](const RankState& rank, ChunkState& chunk, int bucket,
+                                       const Tensor& elements) {
+        const std::vector<double> values = download_doubles(rank.device, *rank.compute, elements);
+        const RunGuard::Work work(backend.guard());
+        for (const ParameterState* state : chunk.all())
+          if (state->bucket == bucket)
+            for_each_block(*state, [&](const MatrixShard& shard, int64_t offset) {
+              const auto own =
+                  std::as_bytes(std::span(values).subspan(state->begin + offset, shard.rows * shard.columns));
+              if (processes.is_root())
+                add(whole, shard, own);
+              else
+                append(bytes, shard, own);
+            });
+      });
+      const std::vector<std::string> texts = processes.gather(std::move(bytes));
       const RunGuard::Work work(backend.guard());
-      for (const ParameterState* state : chunk.all())
-        if (state->bucket == bucket)
-          for_each_block(*state, [&](const MatrixShard& shard, int64_t offset) {
-            const auto own =
-                std::as_bytes(std::span(values).subspan(state->begin + offset, shard.rows * shard.columns));
-            if (processes.is_root())
-              add(whole, shard, own);
-            else
-              append(bytes, shard, own);
-          });
+      for (const std::string& text : texts) add_all(whole, text);
     });
-    const std::vector<std::string> texts = processes.gather(std::move(bytes));
-    const RunGuard::Work work(backend.guard());
-    for (const std::string& text : texts) add_all(whole, text);
     return whole;
   }
 };
@@ -182,22 +184,27 @@ Matrices Trainer::trained(Trained which) {
 }
 
 void Trainer::restore(Trained which, const ReadShard& read) {
-  for (const auto& rank : state_->executor->ranks()) {
-    for (ChunkState& chunk : rank->chunks)
-      for (const ParameterState* state : chunk.all()) {
-        std::vector<double> values(static_cast<size_t>(state->weight.elements()));
-        for_each_block(*state, [&](MatrixShard shard, int64_t offset) {
-          shard.values.resize(static_cast<size_t>(shard.rows * shard.columns));
-          read(shard);
-          std::ranges::copy(shard.values, values.begin() + offset);
-        });
-        if (which == Trained::weights) upload_doubles(rank->device, *rank->compute, state->weight, values);
-        const BucketState& bucket = chunk.buckets[state->bucket];
-        const Trained shared = which == Trained::weights ? Trained::masters : which;
-        upload_share(rank->device, *rank->compute, bucket, bucket.*tensor_of(shared), *state, values);
-      }
-    rank->device.synchronize();
-  }
+  RunGuard& guard = state_->backend.guard();
+  const auto restore_state = [&](RankState& rank, const ChunkState& chunk, const ParameterState& state) {
+    std::vector<double> values(static_cast<size_t>(state.weight.elements()));
+    for_each_block(state, [&](MatrixShard shard, int64_t offset) {
+      const RunGuard::Work work(guard);  // other processes may read faster
+      shard.values.resize(static_cast<size_t>(shard.rows * shard.columns));
+      read(shard);
+      std::ranges::copy(shard.values, values.begin() + offset);
+    });
+    if (which == Trained::weights) upload_doubles(rank.device, *rank.compute, state.weight, values);
+    const BucketState& bucket = chunk.buckets[state.bucket];
+    const Trained shared = which == Trained::weights ? Trained::masters : which;
+    upload_share(rank.device, *rank.compute, bucket, bucket.*tensor_of(shared), state, values);
+  };
+  state_->run([&] {
+    for (const auto& rank : state_->executor->ranks()) {
+      for (ChunkState& chunk : rank->chunks)
+        for (const ParameterState* state : chunk.all()) restore_state(*rank, chunk, *state);
+      rank->device.synchronize();
+    }
+  });
 }
 
 void Trainer::restore_updates(int updates) { state_->executor->restore_updates(updates); }
