@@ -72,6 +72,10 @@ void check_devices(const DeviceOptions& devices, const Processes& processes) {
   if (devices.fault && kind.emulates && devices.fault->kind == FaultKind::nan)
     refuse("--inject", backend + " computes no values", "inject another fault, or use --backend cpu");
   if (kind.emulates && devices.memory_limit > 0) refuse("--memory-limit", backend + " takes no memory");
+  const CheckpointOptions& files = devices.checkpoints;
+  if (kind.emulates && !(files.save + files.resume).empty())
+    refuse(files.save.empty() ? "--resume" : "--save", backend + " computes no weights",
+           "leave it out, or use --backend cpu");
   if (devices.graphs && !kind.graphs) refuse("--graphs", backend + " has none");
   if (chosen > 0 && !kind.facts())
     refuse("--gemm-multiprocessors", backend + " has no multiprocessors to choose kernels for");

@@ -89,6 +89,8 @@ class Run(CommandLine):
                 (changed(HARDWARE, tp_overlap="flux", sequence_parallel=True), (), "tp_overlap: is flux"),
                 (of_units, ("--predict", "a800"), "--predict: is for kernels that compute"),
                 (of_units, ("--memory-limit", 1), "--memory-limit: emulated takes no memory"),
+                (of_units, ("--save", "saved"), "--save: emulated computes no weights"),
+                (of_units, ("--resume", "saved"), "--resume: emulated computes no weights"),
                 (of_units, ("--inject", "nan:0:F0.0"), "--inject: emulated computes no values")):  # fmt: skip
             self.refused(["run", self.write(scenario), "--backend", "emulated", *flags], words)
 
