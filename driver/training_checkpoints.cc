@@ -45,7 +45,8 @@ void TrainingCheckpoints::step_done(Trainer& trainer, int samples, bool root) {
   ++progress_.updates;
   progress_.samples += samples;
   if (!saves_after(++step_)) return;
-  begin_phase("saving step " + std::to_string(progress_.updates));
+  if (!interrupted())  // a checkpoint that is due is kept even so
+    begin_phase("saving step " + std::to_string(progress_.updates));
   std::optional<OutputFolder> folder;
   if (root) folder.emplace(folder_after(progress_.updates), OutputFolder::Taken::refuse, "--save");
   write_checkpoint(trainer, training_, progress_, root ? folder->path().string() : "", root);

@@ -333,6 +333,17 @@ class Output(CommandLine):
         self.assertEqual(said, f"stp: interrupted; saved/{last} is whole, and --resume saved trains run.steps more from it\n")
         self.succeed(*run, "--resume", "saved", "--set", "run.steps=1")
 
+    def test_a_signal_waits_for_a_checkpoint_that_is_due(self):
+        path, (screen, terminal) = self.write(changed(RUN, run={"steps": 1, "warmup": 0}, schedules=["stp"])), os.openpty()
+        with self.started("run", path, "--backend", "cpu", "--save", "saved", "--inject", "slow:0:F0.0:1", stderr=terminal) as run:
+            shown = b""
+            while b"step 1 of" not in shown:
+                shown += os.read(screen, 1000)
+            run.terminate()
+        os.close(terminal)
+        os.close(screen)
+        self.assertEqual(os.listdir(self.folder / "saved"), ["step-1"])
+
     def test_a_signal_ends_what_draws_too(self):
         python = self.folder / "python"
         python.write_text("#!/bin/sh\necho begun\nexec sleep 100\n")

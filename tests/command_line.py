@@ -136,7 +136,7 @@ class CommandLine(unittest.TestCase):
     def started(self, *arguments, variables=None, **options):
         """The program as it runs, with pipes."""
         return Started([self.stp, *map(str, arguments)], cwd=self.folder, env=os.environ | (variables or {}), stdout=subprocess.PIPE,
-                       stderr=subprocess.PIPE, text=True, **options)
+                       text=True, **{"stderr": subprocess.PIPE} | options)
 
     def succeed(self, *arguments, **options):
         """What the program printed, which ends with 0."""
