@@ -32,13 +32,16 @@ void end(int signal) {
   _exit(128 + signal);
 }
 
+// Process 0 ends a step or a checkpoint first. Launchers kill half a minute after their signal.
 void end_late(int signal) {
   ends_late = signal;
-  std::signal(SIGALRM, [](int) {
+  const auto end_now = [](int) {
     say("stp: interrupted; what process 0 has written is kept\n");
     _exit(128 + static_cast<int>(ends_late));
-  });
-  alarm(2);
+  };
+  std::signal(SIGALRM, end_now);
+  std::signal(signal, end_now);
+  alarm(20);
 }
 
 // A simulated step cannot stop in its middle: after a second the user learns what the program waits for.

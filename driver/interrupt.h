@@ -20,7 +20,8 @@ class Interrupted : public std::runtime_error {
 };
 
 /// From now on a signal ends the program with a message: at once, for work that has nothing to keep, or
-/// `late`, after two seconds, in all processes but the first, which ends them when it has said what is kept.
+/// `late`, after 20 seconds or at the next of its kind, in all processes but the first, which ends them when
+/// it has said what is kept.
 void end_at_interrupts(bool late = false);
 /// What remains of the work from now on. Not for several threads.
 void note_kept(const std::string& kept);

@@ -77,12 +77,15 @@ class Injected(CommandLine):
 
     def test_a_signal_to_all_or_to_one(self):
         path = self.write(ENDLESS)
-        for who in range(4), [2]:
-            run = self.saving_run(path, waits=True)
+        for who, slow in (range(4), ["--inject", "slow:0:F0.0:2.5"]), ([2], []):
+            run = self.saving_run(path, *slow, waits=True)
             for process in who:
                 os.kill(run.pids[process], signal.SIGTERM)
+            if len(who) == 1:  # it waits for process 0 until the second
+                time.sleep(0.2)
+                os.kill(run.pids[who[0]], signal.SIGTERM)
             code, words = run.end(within=IN_TIME)
-            self.assertNotEqual(code, 0)
+            self.assertEqual(code, 128 + signal.SIGTERM)
             self.assertRegex(words, r"process 0: interrupted; saved/step-\d+ is whole, and --resume saved trains run.steps more" if len(who) > 1 else
                              "stp: interrupted; what process 0 has written is kept")  # fmt: skip
             self.assertNotIn("nothing was written", words)
