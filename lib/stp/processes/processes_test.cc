@@ -123,6 +123,18 @@ TEST(Processes, OneThatIsSendingCanEndAllTheSame) {
   EXPECT_EXIT(end_while_sending(), testing::ExitedWithCode(3), "it ends");
 }
 
+TEST(Processes, ALongTextIsSentInPieces) {
+  const auto send_one = [] {
+    int process = -1;
+    const auto all = join_one_that_answers([](Frame& frame) { ++frame[0]; }, process);
+    std::thread([&] { all->gather(std::string(size_t{1} << 25, 'x')); }).detach();
+    std::array<uint64_t, 3> head{};
+    recv(process, head.data(), sizeof head, MSG_WAITALL);
+    std::_Exit(head[2] == 1 << 24 ? 3 : 4);
+  };
+  EXPECT_EXIT(send_one(), testing::ExitedWithCode(3), "");
+}
+
 TEST(Processes, ATextMayTakeLongerThanAllDeadlines) {
   constexpr uint64_t kPieces = 12, kPiece = 1 << 17;
   const auto gather = [] {

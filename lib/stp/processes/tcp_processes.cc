@@ -32,9 +32,9 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
-/// The interval of progress reports.
-constexpr auto kTick = 20ms;
+constexpr auto kTick = 20ms;  // between progress reports
 constexpr uint64_t kTexts = ~uint64_t{0};
+constexpr size_t kTextPiece = size_t{1} << 24;  // a text's shorter frame is its last
 
 // ---- frames ----
 
@@ -54,10 +54,8 @@ struct FrameHead {
 };
 
 std::string frame(FrameHead head, const void* bytes = nullptr) {
-  std::string text(sizeof head + head.bytes, '\0');
-  std::memcpy(text.data(), &head, sizeof head);
-  if (head.bytes > 0) std::memcpy(text.data() + sizeof head, bytes, head.bytes);
-  return text;
+  std::string text(reinterpret_cast<const char*>(&head), sizeof head);
+  return text.append(static_cast<const char*>(bytes), head.bytes);
 }
 
 std::string frame_of_failure(int who, int code, const std::string& why) {
@@ -70,8 +68,7 @@ class Socket : public FileDescriptor {
  public:
   using FileDescriptor::FileDescriptor;
   void close() { const FileDescriptor closed(std::move(*this)); }
-  /// For calls that wait.
-  void set_patience(int option, Seconds most) const {
+  void set_patience(int option, Seconds most) const {  // of calls that wait
     const auto whole = std::chrono::duration_cast<std::chrono::microseconds>(most).count();
     const timeval value{whole / 1'000'000, whole % 1'000'000};
     setsockopt(get(), SOL_SOCKET, option, &value, sizeof value);
@@ -80,7 +77,10 @@ class Socket : public FileDescriptor {
     setsockopt(get(), level, option, &value, sizeof value);
   }
   bool read(void* to, size_t bytes) const {
-    return bytes == 0 || recv(get(), to, bytes, MSG_WAITALL) == static_cast<ssize_t>(bytes);
+    size_t at = 0;
+    for (ssize_t got = 1; at < bytes && got > 0; at += got)  // a call reads at most 2 GiB
+      got = recv(get(), static_cast<char*>(to) + at, bytes - at, MSG_WAITALL);
+    return at == bytes;
   }
 };
 
@@ -263,7 +263,8 @@ class TcpProcesses final : public Processes {
   void open();
   void connect_since(Clock::time_point start);
   void send(int to, const std::string& text) override {
-    put(frame({FrameKind::message, to, kTexts, text.size()}, text.data()));
+    for (size_t at = 0; at <= text.size(); at += kTextPiece)  // between which others' frames pass
+      put(frame({FrameKind::message, to, kTexts, std::min(kTextPiece, text.size() - at)}, text.data() + at));
   }
   std::string receive(int from) override;
   std::unique_ptr<Pending> start(const std::vector<uint64_t>& number_with, uint64_t call,
@@ -276,10 +277,7 @@ class TcpProcesses final : public Processes {
   std::optional<std::string> taken(int from, uint64_t tag);
   void listen();
   void take(const FrameHead& head, std::string bytes);
-  [[noreturn]] void end(const std::string& why, int code = 1) const {
-    report_failure(why);
-    std::_Exit(code);
-  }
+  [[noreturn]] void end(const std::string& why, int code = 1) { Processes::abort(why, code); }
 
   const Rendezvous all_;
   const Seconds patience_;
@@ -289,7 +287,7 @@ class TcpProcesses final : public Processes {
   Socket socket_;
   std::timed_mutex sending_;
   std::mutex mutex_;
-  std::map<std::pair<int, uint64_t>, std::deque<std::string>> inbox_;  // by sender and tag
+  std::multimap<std::pair<int, uint64_t>, std::string> inbox_;  // by sender and tag
   std::atomic<bool> welcome_{false}, all_ended_{false}, aborting_{false}, closed_{false}, given_up_{false};
   std::thread listener_;
 };
@@ -424,22 +422,23 @@ void TcpProcesses::take(const FrameHead& head, std::string bytes) {
         static_cast<int>(head.tag));
   if (head.kind != FrameKind::message) return;
   const std::lock_guard lock(mutex_);
-  inbox_[{head.peer, head.tag}].push_back(std::move(bytes));
+  inbox_.emplace(std::pair(head.peer, head.tag), std::move(bytes));
 }
 
 std::optional<std::string> TcpProcesses::taken(int from, uint64_t tag) {
   const std::lock_guard lock(mutex_);
-  const auto found = inbox_.find({from, tag});
-  if (found == inbox_.end()) return std::nullopt;
-  std::string text = std::move(found->second.front());
-  found->second.pop_front();
-  if (found->second.empty()) inbox_.erase(found);
-  return text;
+  const std::pair key(from, tag);
+  const auto found = inbox_.lower_bound(key);  // the oldest
+  if (found == inbox_.end() || found->first != key) return std::nullopt;
+  return std::move(inbox_.extract(found).mapped());
 }
 
 std::string TcpProcesses::receive(int from) {
+  std::string text;
   for (Idle idle(progress());; std::this_thread::sleep_for(100us)) {
-    if (std::optional<std::string> text = taken(from, kTexts)) return *std::move(text);
+    const std::optional<std::string> piece = taken(from, kTexts);
+    if (piece) text += *piece;
+    if (piece && piece->size() < kTextPiece) return text;
     if (idle.time() > patience_)
       throw std::runtime_error(
           nothing_moved("waits for a text of process " + std::to_string(from), patience_));
