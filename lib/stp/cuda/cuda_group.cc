@@ -28,17 +28,19 @@ class LocalGroup : public Group {
   static void exchange(Stream& on, const Call& call) {
     const Tensor& in = call.parts.front().in;
     const auto copy = [&](const Tensor& from, const Tensor& to) {
-      if (from.elements() > 0)
+      if (from.elements() > 0 && address(from) != address(to))  // else its own piece, in place
         cuda_stream(on).give([&](cudaStream_t stream) {
           STP_CUDA(
               cudaMemcpyAsync(address(to), address(from), from.bytes(), cudaMemcpyDeviceToDevice, stream));
         });
     };
     const int size = static_cast<int>(call.parts.size());
-    if (call.kind == CallKind::all_to_all) {
+    const bool gathers = call.kind == CallKind::all_gather;
+    if (gathers || call.kind == CallKind::all_to_all) {
       for (int from = 0; from < size; ++from)
         for (int to = 0; to < size; ++to)
-          copy(call.parts[from].sent_to(to, size), call.parts[to].received_from(from, size));
+          copy(gathers ? call.parts[from].in : call.parts[from].sent_to(to, size),
+               call.parts[to].received_from(from, size));
       return;
     }
     if (call.kind == CallKind::transfer) {
@@ -51,7 +53,6 @@ class LocalGroup : public Group {
       buffers.in[buffers.members] = address(part.in);
       buffers.out[buffers.members++] = address(part.out);
     }
-    if (call.kind == CallKind::all_gather) return local_all_gather(on, buffers, in.bytes());
     if (call.kind == CallKind::all_reduce)
       return local_all_reduce(on, call.reduce, in.type, buffers, in.elements());
     local_reduce_scatter(on, call.reduce, in.type, buffers, call.parts.front().out.elements());

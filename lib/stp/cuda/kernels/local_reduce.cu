@@ -82,15 +82,6 @@ __global__ void reduce_scatter_kernel(const __grid_constant__ LocalBuffers buffe
   });
 }
 
-template <typename Word>
-__global__ void all_gather_kernel(const __grid_constant__ LocalBuffers buffers, int64_t words) {
-  for_each_pack<1>(buffers.members * words, [&](auto, int64_t at) {
-    const Word word = static_cast<const Word*>(buffers.in[at / words])[at % words];
-    for (int member = 0; member < buffers.members; ++member)
-      static_cast<Word*>(buffers.out[member])[at] = word;
-  });
-}
-
 /// Calls work(T{}, Op{}).
 template <typename Work>
 void by_reduction(DType type, Reduce reduce, Work work) {
@@ -101,13 +92,6 @@ void by_reduction(DType type, Reduce reduce, Work work) {
       work(zero, Larger{});
     }
   });
-}
-
-template <typename Word>
-void gather_words(Stream& stream, const LocalBuffers& buffers, size_t bytes) {
-  const auto kernel = all_gather_kernel<Word>;
-  const auto words = static_cast<int64_t>(bytes / sizeof(Word));
-  start(stream, kernel, modest_shape(kernel, buffers.members * words), buffers, words);
 }
 
 }  // namespace
@@ -130,17 +114,6 @@ void local_reduce_scatter(Stream& stream, Reduce reduce, DType type, const Local
     const int64_t packs = buffers.members * divide_up<int64_t>(elements, kWidth<T>);
     start(stream, kernel, modest_shape(kernel, packs), buffers, elements);
   });
-}
-
-void local_all_gather(Stream& stream, const LocalBuffers& buffers, size_t bytes) {
-  if (bytes == 0) return;
-  if (bytes % sizeof(uint4) == 0) {
-    gather_words<uint4>(stream, buffers, bytes);
-  } else if (bytes % sizeof(uint32_t) == 0) {
-    gather_words<uint32_t>(stream, buffers, bytes);
-  } else {
-    gather_words<uint16_t>(stream, buffers, bytes);
-  }
 }
 
 }  // namespace stp::cuda

@@ -1,7 +1,6 @@
 // Collectives of ranks that share a GPU: one kernel for the whole group works on all buffers.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "stp/device/group.h"
@@ -27,7 +26,5 @@ void local_all_reduce(Stream& stream, Reduce reduce, DType type, const LocalBuff
 /// out[m] = the m-th piece of Σ in. Pieces have `elements` elements.
 void local_reduce_scatter(Stream& stream, Reduce reduce, DType type, const LocalBuffers& buffers,
                           int64_t elements);
-/// out[m] = the concatenation of all `in` of `bytes` each. `bytes` is even.
-void local_all_gather(Stream& stream, const LocalBuffers& buffers, size_t bytes);
 
 }  // namespace stp::cuda
