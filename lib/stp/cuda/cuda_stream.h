@@ -49,6 +49,8 @@ class CudaStream : public Stream {
     launch(handle_);
     note_given("");
   }
+  /// The same for work that can be in no graph.
+  void launch(const std::function<void(cudaStream_t)>& work) { timed_&& op_ ? give_timed(work) : give(work); }
   /// Calls `work` now, which gives the stream a kernel or a copy. `words` name it, in case the GPU does not
   /// finish it.
   void give(const std::function<void(cudaStream_t)>& work, std::string words = "");

@@ -64,7 +64,7 @@ void CudaKernels::run(Stream& stream, const kernel::Copy& k) {
 void CudaKernels::run(Stream& stream, const kernel::CopyColumns& k) {
   if (k.from.rows == 0 || k.count == 0) return;
   // Not in graphs: a graph cannot be updated to another copy of rows.
-  cuda_stream(stream).give([k, element = bytes_of(k.from.type)](cudaStream_t on) {
+  cuda_stream(stream).launch([k, element = bytes_of(k.from.type)](cudaStream_t on) {
     STP_CUDA(cudaMemcpy2DAsync(k.to.at + k.to_column * element, k.to.columns * element,
                                k.from.at + k.from_column * element, k.from.columns * element,
                                k.count * element, static_cast<size_t>(k.from.rows), cudaMemcpyDeviceToDevice,
