@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <deque>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -17,24 +19,31 @@ class EmulatedCudaGroup : public EmulatedGroup {
       : EmulatedGroup(std::move(name), replay, members, kLinkPiece), device_(device) {}
 
   EmulatedUse take_use() override {
-    for (const TimedCall& call : calls_) {
-      const double took_s = call.done->seconds() - call.ready->seconds();
-      use()->count(std::max(0.0, took_s - call.link_s), call.link_bytes);
-    }
-    calls_.clear();
+    count_finished();
     return EmulatedGroup::take_use();
   }
 
  private:
   /// A call that is not counted yet.
   struct TimedCall {
-    EventRef ready, done;  // all that it waits for; the call itself
+    EventRef ready;  // behind all that it waits for
+    std::shared_ptr<CudaEvent> done;
     double link_s;
     size_t link_bytes;
   };
 
+  // At each call, so that few events are held.
+  void count_finished() {
+    for (; !calls_.empty() && calls_.front().done->passed(); calls_.pop_front()) {
+      const TimedCall& call = calls_.front();
+      const double took_s = call.done->seconds() - call.ready->seconds();
+      use()->count(std::max(0.0, took_s - call.link_s), call.link_bytes);
+    }
+  }
+
   void carry_out(EmulatedCall call) override {
     call.refuse_endless(device_.run().guard);
+    count_finished();
     Stream& stream = *call.part.stream;
     const Tensor &in = call.part.in, &out = call.part.out;
     const size_t bytes = link_buffer_bytes(call.link);
@@ -50,11 +59,12 @@ class EmulatedCudaGroup : public EmulatedGroup {
                           .out = address(out),
                           .buffers = buffers});
     cuda_stream(stream).flush();  // at the call, as NCCL's kernels are given
-    calls_.push_back({ready, stream.record(), 1e-9 * call.link.total_ns(), bytes});
+    calls_.push_back(
+        {ready, std::static_pointer_cast<CudaEvent>(stream.record()), 1e-9 * call.link.total_ns(), bytes});
   }
 
   CudaDevice& device_;
-  std::vector<TimedCall> calls_;
+  std::deque<TimedCall> calls_;
 };
 
 }  // namespace
