@@ -76,6 +76,21 @@ TEST_F(Checkpoints, TrainingGoesOnOnOtherRanks) {
   expect_the_same(run_on({.tp = 1, .pp = 4}, "1f1b", DType::f64, {.recompute = {.layer = true}}));
 }
 
+// Training may fill the device.
+TEST_F(Checkpoints, WhatReplicasShareIsGatheredWithoutFurtherMemory) {
+  const auto make = [] { return run_on({.dp = 2, .pp = 2}, "stp", DType::bf16, {.zero = true}); };
+  OnCpu run = make(), other = make();
+  const size_t peak = run.trainer.use().front().peak_total;
+  for (const Trained which : kAllTrained) EXPECT_FALSE(run.trainer.trained(which).empty());
+  EXPECT_EQ(run.trainer.use().front().peak_total, peak);
+  for (const uint32_t seed : {1, 2}) {
+    EXPECT_EQ(run.step(seed).loss, other.step(seed).loss);
+    const Matrices gradients = run.trainer.gradients();
+    EXPECT_FALSE(run.trainer.trained(Trained::first_moments).empty());
+    EXPECT_EQ(gradients, other.trainer.gradients());
+  }
+}
+
 // GPT-2's tensors are transposed, and q, k and v are one; with q/k norms, Qwen3's.
 TEST_F(Checkpoints, OtherModelsGoOnOnOtherRanks) {
   for (const Variant& model : of_other_models()) {

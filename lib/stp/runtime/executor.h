@@ -66,7 +66,9 @@ class Executor {
   /// rings.
   [[nodiscard]] Traffic traffic(const RankState& rank) const;
   /// Calls visit(rank, chunk, bucket, elements) for each bucket of the first replica's ranks. `elements` are
-  /// all elements of the bucket's buffer, gathered if replicas hold shares. All processes must call it.
+  /// all elements of the bucket's buffer. If replicas hold shares, they are gathered in the weights or, with
+  /// the optimizer's state in place of these, in the gradients, for which there may be no other memory. All
+  /// processes must call it.
   void visit_whole(Tensor BucketState::*which,
                    const std::function<void(const RankState&, ChunkState&, int, const Tensor&)>& visit);
   /// See Trainer::take_emulated_use(). After finish_step().

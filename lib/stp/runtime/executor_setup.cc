@@ -299,16 +299,13 @@ void Executor::visit_whole(
       const BucketState& bucket = rank->chunks[chunk].buckets[index];
       const Tensor& tensor = bucket.*which;
       const Tensor own = tensor.columns == bucket.share_size() ? tensor : bucket.share_of(tensor);
-      parts.push_back({rank->compute.get(), own,
-                       rank->device.allocate(*rank->compute, MemoryKind::data, own.type, group.group->size(),
-                                             own.columns)});
+      const Tensor& all = which == &BucketState::weights ? bucket.weights : bucket.gradients;
+      parts.push_back({rank->compute.get(), own, all.part(0, group.group->size(), own.columns)});
     }
     group.group->all_gather(parts);
-    for (size_t i = 0; i < parts.size(); ++i) {
-      RankState& rank = *group.ranks[i];
-      if (is_first(rank)) visit(rank, rank.chunks[chunk], index, parts[i].out);
-      rank.device.release(*rank.compute, parts[i].out);
-    }
+    for (size_t i = 0; i < parts.size(); ++i)
+      if (RankState& rank = *group.ranks[i]; is_first(rank))
+        visit(rank, rank.chunks[chunk], index, parts[i].out);
   };
   for (int pp = 0; pp < grid_.pp; ++pp)
     for (int chunk = 0; chunk < plan_.program.schedule.chunks(); ++chunk) {

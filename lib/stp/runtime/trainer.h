@@ -60,7 +60,8 @@ class Trainer {
 
   /// Full matrices, by parameter_name(): the latest step's gradients (before clipping), the weights that
   /// passes read, and the optimizer's state. All processes of a run must call these functions; process 0 gets
-  /// the matrices, the others get nothing.
+  /// the matrices, the others get nothing. With ZeRO-1 the optimizer's state overwrites the gradients, so ask
+  /// for those first.
   [[nodiscard]] Matrices gradients();
   [[nodiscard]] Matrices trained(Trained which);
   [[nodiscard]] Matrices weights() { return trained(Trained::weights); }
