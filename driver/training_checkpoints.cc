@@ -51,6 +51,7 @@ void TrainingCheckpoints::step_done(Trainer& trainer, int samples, bool root) {
   if (root) folder.emplace(folder_after(progress_.updates), OutputFolder::Taken::refuse, "--save");
   write_checkpoint(trainer, training_, progress_, root ? folder->path().string() : "", root);
   if (!root) return;
+  const RunGuard::Work work(trainer.guard());  // the others wait for the disk, too
   folder->publish();
   note_kept(folder->target().string() + " is whole, and --resume " + options_.save +
             " trains run.steps more from it");

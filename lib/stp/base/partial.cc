@@ -46,6 +46,11 @@ unsigned umasked(unsigned mode) {
   return mode & ~mask;
 }
 
+bool flush_to_disk(const fs::path& path) {
+  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  return file && (fsync(file.get()) == 0 || errno == EINVAL);  // some file systems cannot, of folders
+}
+
 std::vector<std::string> remove_leftovers(const fs::path& folder) {
   std::vector<std::string> removed;
   std::error_code ignored;

@@ -20,6 +20,9 @@ FileDescriptor make_partial(const std::filesystem::path& folder, std::filesystem
 /// `mode`, such as 0666, without what the process's umask takes. Not while other threads make files.
 unsigned umasked(unsigned mode);
 
+/// Waits until the file, or the list of the folder's files, is on the disk. False: it may not be.
+bool flush_to_disk(const std::filesystem::path& path);
+
 /// Removes partial outputs in `folder` that no process has locked; returns their paths.
 std::vector<std::string> remove_leftovers(const std::filesystem::path& folder);
 

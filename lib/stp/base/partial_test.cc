@@ -54,6 +54,12 @@ TEST_F(Partial, IsNotRemovedByOthersWhileItIsBeingMade) {
   EXPECT_EQ(lost, 0);
 }
 
+TEST_F(Partial, FilesAndFoldersAreFlushed) {
+  std::ofstream(folder_ / "file") << "x";
+  EXPECT_TRUE(flush_to_disk(folder_) && flush_to_disk(folder_ / "file"));
+  EXPECT_FALSE(flush_to_disk(folder_ / "none"));
+}
+
 TEST_F(Partial, CannotBeMadeInAFolderThatDoesNotExist) {
   fs::path path;
   EXPECT_FALSE(make_partial(folder_ / "none", path, PartialKind::file));
