@@ -5,7 +5,6 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <cstdint>
 #include <mutex>
 #include <stdexcept>
 #include <string>
@@ -39,8 +38,7 @@ class RunGuard {
 
   /// Call after any work: it restarts all deadlines.
   void progress() { progress_.done.fetch_add(1, std::memory_order_relaxed); }
-  /// The number of calls of progress() so far; whether any thread is computing.
-  [[nodiscard]] uint64_t moved() const { return progress_.done.load(std::memory_order_relaxed); }
+  /// Whether any thread is computing.
   [[nodiscard]] bool working() const { return progress_.working.load(std::memory_order_relaxed) > 0; }
 
   /// Held by a thread while it computes: no deadline expires during that time.
@@ -69,16 +67,16 @@ class RunGuard {
 
   /// Waits until `ready()`; `lock` holds the mutex that guards it. Throws Cancelled if the run fails during
   /// the wait. If nothing made progress for the deadline (twice the deadline for `own_work`), fails the run
-  /// with the text that `what()` returns. `look`: the poll interval if `changed` is not notified.
+  /// with the text that `what()` returns.
   template <typename Ready, typename What>
   void wait(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, WaitFor wait_for,
-            Ready ready, What what, std::chrono::microseconds look = kPollInterval) {
+            Ready ready, What what) {
     if (ready()) return;
     const auto deadline = patience(wait_for);
     Idle idle(progress_);
     for (;;) {
       check();
-      changed.wait_for(lock, look);
+      changed.wait_for(lock, kPollInterval);
       if (ready()) return;
       if (idle.time() <= deadline) continue;
       const std::string text = what();
