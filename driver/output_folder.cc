@@ -109,12 +109,6 @@ bool OutputFolder::rename_to(const fs::path& target) const {
 
 void OutputFolder::publish() {
   const auto exists = [](int error) { return error == EEXIST || error == ENOTEMPTY || error == ENOTDIR; };
-  // After a power cut, either all is there or nothing.
-  bool flushed = flush_to_disk(partial_);
-  for (const auto& entry : fs::recursive_directory_iterator(partial_))
-    flushed = flush_to_disk(entry.path()) && flushed;
-  if (!flushed)
-    throw std::runtime_error(target_.string() + ": could not be written completely (is the disk full?)");
   const std::string unnumbered = target_;
   bool named = rename_to(target_);
   for (int i = 2; !named && taken_ == Taken::number && exists(errno); ++i) {
@@ -128,6 +122,15 @@ void OutputFolder::publish() {
   if (!named)
     throw std::runtime_error(target_.string() + ": cannot be renamed (" + std::strerror(error) +
                              "); the results are in " + partial);
+}
+
+void OutputFolder::publish_on_disk() {
+  bool flushed = flush_to_disk(partial_);
+  for (const auto& entry : fs::recursive_directory_iterator(partial_))
+    flushed = flush_to_disk(entry.path()) && flushed;
+  if (!flushed)
+    throw std::runtime_error(target_.string() + ": could not be written completely (is the disk full?)");
+  publish();
   flush_to_disk(fs::absolute(target_).parent_path());
 }
 

@@ -31,6 +31,8 @@ class OutputFolder {
   /// Renames the folder to the target, or to the next free number. Throws InputError if another process has
   /// created the target.
   void publish();
+  /// The same for what is hard to make again: all is on the disk before it has its name, whatever happens.
+  void publish_on_disk();
   /// After a signal: if the folder has files, publishes it with "-interrupted" after its name. Throws
   /// Interrupted, which says what was kept, and `go_on`: how to go on.
   [[noreturn]] void publish_interrupted(const std::string& go_on = "");

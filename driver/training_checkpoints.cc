@@ -52,7 +52,7 @@ void TrainingCheckpoints::step_done(Trainer& trainer, int samples, bool root) {
   write_checkpoint(trainer, training_, progress_, root ? folder->path().string() : "", root);
   if (!root) return;
   const RunGuard::Work work(trainer.guard());  // the others wait for the disk, too
-  folder->publish();
+  folder->publish_on_disk();
   note_kept(folder->target().string() + " is whole, and --resume " + options_.save +
             " trains run.steps more from it");
 }
