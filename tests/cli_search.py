@@ -68,7 +68,7 @@ class Search(CommandLine):
     def test_halves_of_microbatches_have_half_the_limit(self):
         halves = self.write(changed(HARDWARE, tp_overlap="domino", microbatch_size=2, layers_per_chunk="even"))
         said = self.succeed("search", halves, "--memory-limit", 1, "--moves", 10, "--out", str(self.folder / "a.json")).stdout
-        self.assertRegex(said, r"\nzb-auto +\S+ +\+0\.0 % +\d")  # the gap: not below the bound
+        self.assertRegex(said, r"\nzb-auto +\S+ +0\.0 % +\d")  # the gap: not below the bound
 
     def test_refusals(self):
         file = str(self.write(self.SCENARIO))
