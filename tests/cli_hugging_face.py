@@ -55,7 +55,7 @@ class HuggingFace(CommandLine):
         self.write(named, "config.json")
         twice = changed(self.SCENARIO, schedules=["stp", "1f1b"], microbatches=[8, 16])
         done = self.succeed("simulate", self.write(twice), "--json", "-")
-        self.assertRegex(done.stderr, r"^stp: \S+/config.json: read as a qwen2, without attention_dropout \(runs have no dropout; model\.dropout prices its masks\), "
+        self.assertRegex(done.stderr, r"^stp: .+/config.json: read as a qwen2, without attention_dropout \(runs have no dropout; model\.dropout prices its masks\), "
                          r"rope_scaling \(changes angles, not work\), surprise \(not known to change the work\)\n$")
         self.assertEqual(json.loads(done.stdout)["results"][0]["model"], "Model-7B")
         self.assertIn("rope_scaling {", self.succeed("model", "import", "config.json").stderr)

@@ -135,11 +135,16 @@ class Pairs(CommandLine):
         self.assertEqual([line[5:] for line in lines], [["–", "+7.5", "%", "–", "0.646", "2.718"], ["–", "–", "+2.6", "%", "1.351", "0.292"]])
 
 
+# Not the user's repository and settings, which a hook or a rebase names in the environment.
+OF_NO_REPOSITORY = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")} | {
+    "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
+
+
 class Provenance(CommandLine):
     def revision(self):
         header = self.folder / "version.h"
         done = subprocess.run(["cmake", "-D", "GIT=git", "-D", f"SOURCE={self.folder}", "-D", "VERSION=1", "-D", f"HEADER={header}",
-                               "-P", ROOT / "cmake/StpVersion.cmake"], capture_output=True, text=True, check=False)
+                               "-P", ROOT / "cmake/StpVersion.cmake"], env=OF_NO_REPOSITORY, capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         return re.search(r"STP_GIT_DIRTY (\d)", header.read_text(encoding="utf-8"))[1]
 
@@ -151,7 +156,7 @@ class Provenance(CommandLine):
         shutil.copy(ROOT / "lib/stp/report/version.h.in", source)
         self.write("version.h\n/build/\n", ".gitignore")
         for command in (["init", "-q"], ["add", "."], ["-c", "user.name=x", "-c", "user.email=x@x", "commit", "-q", "-m", "x"]):
-            subprocess.run(["git", "-C", self.folder, *command], check=True)
+            subprocess.run(["git", "-C", self.folder, *command], env=OF_NO_REPOSITORY, check=True)
         (self.folder / "build").mkdir()
         self.write("x", "build/x")
         self.assertEqual(self.revision(), "0")

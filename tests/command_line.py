@@ -56,6 +56,10 @@ PAIRS = {"name": "pairs", "cluster": "a800", "pairs": [{
     "published": {"gemm_ms": 2, "all_reduce_ms": 1, "serial_ms": 3, "together_ms": 2.25}}]}
 
 
+# Without what the user's own says of data and colours.
+ENVIRONMENT = {key: value for key, value in os.environ.items() if key not in ("STP_DATA_DIR", "NO_COLOR")}
+
+
 def read_json(path):
     return json.loads(Path(path).read_text(encoding="utf-8"))
 
@@ -106,6 +110,25 @@ def said_on(terminal):
     return text.decode()
 
 
+class Late(Exception):
+    """The program ended before its signal."""
+
+
+def tried_again(test):
+    """The test of a signal, again in a new folder where it came late."""
+
+    def tries(self):
+        for _ in range(5):
+            try:
+                return test(self)
+            except Late:
+                self.doCleanups()
+                self.setUp()
+        return self.fail("the program always ended before its signal")
+
+    return tries
+
+
 class Started(subprocess.Popen):
     """A process that ends with its test, also where that fails."""
 
@@ -121,10 +144,10 @@ class CommandLine(unittest.TestCase):
     def setUp(self):
         holder = tempfile.TemporaryDirectory(prefix="stp-cli-")
         self.addCleanup(holder.cleanup)
-        self.folder = Path(holder.name)
+        self.folder = Path(holder.name).resolve()
 
     def run_stp(self, *arguments, data=None, variables=None, launcher=(), timeout=120):
-        environment = {key: value for key, value in os.environ.items() if key != "STP_DATA_DIR"} | (variables or {})
+        environment = ENVIRONMENT | (variables or {})
         if data:
             environment["STP_DATA_DIR"] = str(data)
         # To look for leaks takes longer than what most of these do; the tests of the libraries look for them.
@@ -135,7 +158,7 @@ class CommandLine(unittest.TestCase):
 
     def started(self, *arguments, variables=None, **options):
         """The program as it runs, with pipes."""
-        return Started([self.stp, *map(str, arguments)], cwd=self.folder, env=os.environ | (variables or {}), stdout=subprocess.PIPE,
+        return Started([self.stp, *map(str, arguments)], cwd=self.folder, env=ENVIRONMENT | (variables or {}), stdout=subprocess.PIPE,
                        text=True, **{"stderr": subprocess.PIPE} | options)
 
     def succeed(self, *arguments, **options):
@@ -161,7 +184,7 @@ class CommandLine(unittest.TestCase):
         terminal, of_stp = pty.openpty()
         termios.tcsetwinsize(terminal, size)
         outputs = {"stdout": other, "stderr": other, of: of_stp}
-        with subprocess.Popen([self.stp, *map(str, arguments)], cwd=self.folder, env=os.environ | variables, **outputs) as process:
+        with subprocess.Popen([self.stp, *map(str, arguments)], cwd=self.folder, env=ENVIRONMENT | variables, **outputs) as process:
             os.close(of_stp)
             text = said_on(terminal)
         self.assertEqual(process.returncode, 0, text)

@@ -31,14 +31,14 @@ class Program(CommandLine):
     stp = MICROBENCH
 
     def run_stp(self, *arguments, **options):
-        return super().run_stp(*arguments, **options | {"variables": {"CUDA_VISIBLE_DEVICES": ""}, "timeout": 240})
+        return super().run_stp(*arguments, **options | {"variables": {"CUDA_VISIBLE_DEVICES": ""}, "timeout": 480})
 
     def rows(self, *arguments):
         return json.loads(self.run_stp(*arguments, "--benchmark_format=json").stdout)["benchmarks"]
 
     def calibrate(self, measurements, profile):
         command = [sys.executable, ROOT / "scripts/calibrate", "--microbench", measurements, "--profile", profile]
-        return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False, timeout=240)
+        return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False, timeout=480)
 
     def no_profile(self, measurements, word):
         done = self.calibrate(measurements, "p.json")
@@ -55,7 +55,7 @@ class Measured(Program):
         with tempfile.TemporaryDirectory() as folder:
             out = pathlib.Path(folder) / "new"
             cls.done = subprocess.run([STP, "microbench", "--quick", "--repetitions", "2", "--tokens", "32", "--tp", "1", "2", "--out", out,
-                                       "--ranks", "2"], capture_output=True, text=True, check=True, timeout=240)
+                                       "--ranks", "2"], capture_output=True, text=True, check=True, timeout=480)
             cls.content, cls.profile = read_json(out / "microbench.json"), read_json(out / "profile.json")
             cls.folder_of = str(out)
             cls.files = [sorted(path.name for path in pathlib.Path(each).iterdir()) for each in (folder, out)]

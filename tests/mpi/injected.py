@@ -71,7 +71,7 @@ class Injected(CommandLine):
     def saving_run(self, path, *flags, waits):
         """On four processes, with a checkpoint after each step. `waits`: for the first of them."""
         run = Run(self.folder, 4, [self.stp, "run", path, "--backend", "cpu", "--save", "saved", "--every", "1", *flags])
-        while waits and not (self.folder / "saved/step-1").exists():
+        while waits and run.mpirun.poll() is None and not (self.folder / "saved/step-1").exists():
             time.sleep(0.01)
         return run
 
