@@ -26,11 +26,11 @@ TEST(CpuGroup, APeerThatThrowsEndsItsPartnersWait) {
 }
 
 TEST(CpuGroup, AMemberThatDoesNotComeEndsTheRunAndIsNamed) {
-  const World world(kCpu, 2, /*deadline_s=*/0.3);
+  const World world(kCpu, 2, /*deadline_s=*/1);
   // The host of rank 1 waits for ever, for no stream's work.
   cpu::CpuStream& stuck = cpu::cpu_stream(world.stream(1));
   stuck.enqueue_waiting([&stuck] {
-    while (!stuck.run().guard.failed()) std::this_thread::yield();
+    while (!stuck.run().guard.failed()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   });
   world.stream(0).begin(5);
   all_reduce(world);
