@@ -76,17 +76,27 @@ TEST(Processes, ALauncherMustSayHowManyItStarted) {
                 "WORLD_SIZE: .* is not a number of processes; ");
 }
 
+// A socket that has a free port of this machine, `here`. While it is open, one that is made with SO_REUSEADDR
+// may listen there, but nobody is given that port for another connection.
+FileDescriptor bound(sockaddr_in& here) {
+  FileDescriptor made(socket(AF_INET, SOCK_STREAM, 0));
+  const int yes = 1;
+  setsockopt(made.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  here = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  socklen_t length = sizeof here;
+  bind(made.get(), reinterpret_cast<sockaddr*>(&here), length);
+  getsockname(made.get(), reinterpret_cast<sockaddr*>(&here), &length);
+  return made;
+}
+
 using Frame = std::array<char, 24>;  // without bytes
 
 // Joins, as process 1 of two, a process 0 that makes its answer of the first frame, and then does nothing.
 // `process`: that one's end of the connection.
 auto join_one_that_answers(const std::function<void(Frame&)>& answer, int& process) {
-  const FileDescriptor relay(socket(AF_INET, SOCK_STREAM, 0));
-  sockaddr_in here{.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-  socklen_t length = sizeof here;
-  bind(relay.get(), reinterpret_cast<sockaddr*>(&here), length);
+  sockaddr_in here{};
+  const FileDescriptor relay = bound(here);
   listen(relay.get(), 1);
-  getsockname(relay.get(), reinterpret_cast<sockaddr*>(&here), &length);
   std::thread answering([&] {
     process = accept(relay.get(), nullptr, nullptr);
     Frame frame{};
@@ -136,12 +146,13 @@ TEST(Processes, ALongTextIsSentInPieces) {
 }
 
 TEST(Processes, ATextMayTakeLongerThanAllDeadlines) {
-  constexpr uint64_t kPieces = 12, kPiece = 1 << 17;
+  constexpr uint64_t kPieces = 18, kPiece = 1 << 18;
   const auto gather = [] {
-    std::thread([] {
-      sockaddr_in here{.sin_family = AF_INET, .sin_port = htons(29523), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    sockaddr_in here{};
+    const FileDescriptor held = bound(here);
+    std::thread([here] {
       const FileDescriptor one(socket(AF_INET, SOCK_STREAM, 0));
-      while (connect(one.get(), reinterpret_cast<sockaddr*>(&here), sizeof here) != 0) usleep(1000);
+      while (connect(one.get(), reinterpret_cast<const sockaddr*>(&here), sizeof here) != 0) usleep(1000);
       struct {
         uint32_t kind;
         int32_t peer;
@@ -155,32 +166,35 @@ TEST(Processes, ATextMayTakeLongerThanAllDeadlines) {
       }
       pause();
     }).detach();
-    const auto all = join_by_tcp({"127.0.0.1", 29523, 0, 2, 0}, 0.2);  // texts wait for six deadlines
+    const auto all =
+        join_by_tcp({"127.0.0.1", ntohs(here.sin_port), 0, 2, 0}, 0.5);  // texts wait for six deadlines
     std::_Exit(all->gather("")[1].size() == kPieces * kPiece ? 3 : 4);
   };
   EXPECT_EXIT(gather(), testing::ExitedWithCode(3), "");
 }
 
-// A name may mean a loopback address on process 0's own machine, and come to be known only later.
+// A name may mean a loopback address on process 0's own machine, and come to be known only later. No DNS is
+// asked for one with an empty part.
 TEST(Processes, ANameIsAwaitedAndMeansAllAddressesOfItsMachine) {
-  const auto join_by_a_name = [](int index, uint16_t port) {
-    std::thread([=] {
-      sockaddr_in here{.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  const auto join_by_a_name = [](int index, double deadline_s) {
+    sockaddr_in here{};
+    const FileDescriptor held = bound(here);
+    std::thread([here] {
       const FileDescriptor other(socket(AF_INET, SOCK_STREAM, 0));
-      while (connect(other.get(), reinterpret_cast<sockaddr*>(&here), sizeof here) != 0) usleep(1000);
+      while (connect(other.get(), reinterpret_cast<const sockaddr*>(&here), sizeof here) != 0) usleep(1000);
       std::_Exit(7);
     }).detach();
     const auto start = std::chrono::steady_clock::now();
     try {
-      join_by_tcp({"stp.invalid", port, index, 2, 0}, 0.1);
+      join_by_tcp({"stp..invalid", ntohs(here.sin_port), index, 2, 0}, deadline_s);
     } catch (const InputError& error) {
       std::fprintf(stderr, "%s\n", error.what());
       std::_Exit(std::chrono::steady_clock::now() - start < std::chrono::milliseconds(600) ? 3 : 2);
     }
   };
-  EXPECT_EXIT(join_by_a_name(0, 29521), testing::ExitedWithCode(7), "");
-  EXPECT_EXIT(join_by_a_name(1, 29522), testing::ExitedWithCode(2),
-              "MASTER_ADDR: \"stp.invalid\" is not found");
+  EXPECT_EXIT(join_by_a_name(0, 10), testing::ExitedWithCode(7), "");
+  EXPECT_EXIT(join_by_a_name(1, 0.1), testing::ExitedWithCode(2),
+              "MASTER_ADDR: \"stp..invalid\" is not found");
 }
 
 // As by torchrun, or by the mpirun of another MPI.
