@@ -6,7 +6,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
-#include <unistd.h>
 
 #include <array>
 #include <filesystem>
@@ -165,8 +164,8 @@ class GemmsWithAFile : public Gemms {
   void write(const std::string& text) const { std::ofstream(file_) << text; }
   ~GemmsWithAFile() override { std::filesystem::remove_all(folder_); }
 
-  const std::string folder_ = testing::TempDir() + "/stp_winners" + std::to_string(getpid());
-  const std::string file_ = (std::filesystem::create_directories(folder_), folder_ + "/winners.json");
+  std::string folder_ = testing::TempDir() + "/stp_winnersXXXXXX";
+  const std::string file_ = std::string(mkdtemp(folder_.data())) + "/winners.json";
 };
 
 TEST_F(GemmsWithAFile, AreTimedOnceForAllRuns) {
