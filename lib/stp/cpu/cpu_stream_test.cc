@@ -61,19 +61,6 @@ TEST_F(CpuStreams, EventsOrderStreams) {
   EXPECT_EQ(shared, expected);
 }
 
-TEST_F(CpuStreams, AWaitHoldsBackWhatComesAfterIt) {
-  const auto a = stream(0, "compute"), b = stream(0, "tp");
-  std::promise<void> gate;
-  std::atomic<bool> opened{false}, early{false};
-  cpu_stream(*a).enqueue([&] { gate.get_future().wait(); });
-  b->wait(a->record());
-  cpu_stream(*b).enqueue([&] { early = !opened; });
-  opened = true;
-  gate.set_value();
-  device.synchronize();
-  EXPECT_FALSE(early);
-}
-
 TEST_F(CpuStreams, ShareAThreadPerProcessor) {
   std::mutex mutex;
   std::set<std::thread::id> threads;
