@@ -98,7 +98,6 @@ std::vector<std::string> FakeNccl::problems() {
   const std::lock_guard lock(mutex_);
   for (const auto& [thread, depth] : depth_)
     if (depth != 0) problem("a group does not end");
-  if (windows_held_ != 0 && !any_aborted()) problem("windows are not freed");
   std::map<int, std::vector<const Comm*>> groups;
   for (const auto& comm : comms_) {
     groups[comm->group].push_back(comm.get());
@@ -107,11 +106,6 @@ std::vector<std::string> FakeNccl::problems() {
   }
   for (const auto& [group, ends] : groups) compare(group, ends);
   return problems_;
-}
-
-bool FakeNccl::any_aborted() const {
-  return std::any_of(comms_.begin(), comms_.end(),
-                     [](const auto& comm) { return comm->state == State::aborted; });
 }
 
 void FakeNccl::check_live(const Comm& comm, const std::string& name) {
@@ -282,7 +276,6 @@ struct FakeNcclFunctions {
     cuda::NcclApi a{};
     set_communicators(a);
     set_calls(a);
-    set_memory(a);
     return a;
   }
 
@@ -359,30 +352,6 @@ struct FakeNcclFunctions {
                     cudaStream_t stream) {
       return current->call(comm, {-1, "ncclRecv", -1, n, type, -1, peer, nullptr, out, stream});
     };
-  }
-  static void set_memory(cuda::NcclApi& a) {
-    a.ncclMemAlloc = [](void** at, size_t bytes) {
-      const std::lock_guard lock(current->mutex_);
-      current->memory_.push_back(std::make_unique<std::byte[]>(bytes));
-      *at = current->memory_.back().get();
-      ++current->windows_held_;
-      return ncclSuccess;
-    };
-    a.ncclMemFree = [](void*) {
-      const std::lock_guard lock(current->mutex_);
-      if (current->any_aborted()) current->problem("a window is freed that an abort in progress may use");
-      --current->windows_held_;
-      return ncclSuccess;
-    };
-#ifdef STP_NCCL_WINDOWS
-    a.ncclCommWindowRegister = [](ncclComm_t comm, void* at, size_t bytes, ncclWindow_t* window, int) {
-      *window = reinterpret_cast<ncclWindow_t>(at);
-      return current->call(comm, {-1, "ncclCommWindowRegister", -1, bytes, -1, -1, -1, at, at});
-    };
-    a.ncclCommWindowDeregister = [](ncclComm_t comm, ncclWindow_t) {
-      return current->call(comm, {-1, "ncclCommWindowDeregister", -1});
-    };
-#endif
   }
 };
 

@@ -51,7 +51,7 @@ class FakeNccl {
   static void be(int process);
 
   int version = NCCL_VERSION_CODE;
-  std::function<Trouble(const Call&)> trouble;  // of collectives, sends, receives and windows
+  std::function<Trouble(const Call&)> trouble;  // of collectives, sends and receives
   std::function<Trouble(int process)> init_trouble;
   std::atomic<bool> abort_hangs{false};
 
@@ -86,7 +86,6 @@ class FakeNccl {
   };
 
   void problem(const std::string& text) { problems_.push_back(text); }
-  [[nodiscard]] bool any_aborted() const;  // with the mutex held
   void check_live(const Comm& comm, const std::string& name);
   ncclResult_t init(ncclComm_t* handle, int ranks, const ncclUniqueId& id, int index,
                     const ncclConfig_t& config);
@@ -99,10 +98,9 @@ class FakeNccl {
   void compare(int group, const std::vector<const Comm*>& ends);
 
   std::mutex mutex_;
-  int ids_ = 0, windows_held_ = 0;
+  int ids_ = 0;
   std::vector<Call> calls_;
   std::vector<std::unique_ptr<Comm>> comms_;  // kept to the end: what comes late is noticed
-  std::vector<std::unique_ptr<std::byte[]>> memory_;
   std::map<int, std::vector<ncclConfig_t>> configs_;
   std::map<std::thread::id, int> depth_;
   std::map<std::thread::id, std::vector<Grouped>> grouped_;  // what waits for the end of a thread's group

@@ -39,10 +39,8 @@ std::string SharedLibrary::path() const {
   return dlinfo(handle_, RTLD_DI_LINKMAP, static_cast<void*>(&map)) == 0 ? map->l_name : soname_;
 }
 
-void* SharedLibrary::symbol_or_null(const char* name) const { return dlsym(handle_, name); }
-
 void* SharedLibrary::symbol(const char* name) const {
-  void* const found = symbol_or_null(name);
+  void* const found = dlsym(handle_, name);
   if (found == nullptr)
     throw InputError(soname_, name, "no such function (" + last_error() + ")",
                      "use the version of the library that this was built for, or a newer one");

@@ -19,15 +19,9 @@ class SharedLibrary {
   F* function(const char* name) const {
     return reinterpret_cast<F*>(symbol(name));  // NOLINT(cppcoreguidelines-pro-type-reinterpret-cast)
   }
-  /// The same; null if the library, an older version, does not have it.
-  template <typename F>
-  F* function_or_null(const char* name) const {
-    return reinterpret_cast<F*>(symbol_or_null(name));  // NOLINT(cppcoreguidelines-pro-type-reinterpret-cast)
-  }
 
  private:
   void* symbol(const char* name) const;
-  void* symbol_or_null(const char* name) const;
 
   std::string soname_;
   void* handle_ = nullptr;
@@ -38,6 +32,3 @@ class SharedLibrary {
 /// Sets the member `name` of a table to the library's function of that name.
 #define STP_TAKE_FUNCTION(table, library, name) \
   ((table).name = (library).template function<decltype(::name)>(#name))
-/// The same for one that older versions lack.
-#define STP_TAKE_NEWER_FUNCTION(table, library, name) \
-  ((table).name = (library).template function_or_null<decltype(::name)>(#name))

@@ -13,9 +13,6 @@ NcclApi load_nccl() {
 #define STP_NCCL_TAKE(name) STP_TAKE_FUNCTION(api, library, name);
   STP_NCCL_FUNCTIONS(STP_NCCL_TAKE)
 #undef STP_NCCL_TAKE
-#define STP_NCCL_TAKE(name) STP_TAKE_NEWER_FUNCTION(api, library, name);
-  STP_NCCL_WINDOW_FUNCTIONS(STP_NCCL_TAKE)
-#undef STP_NCCL_TAKE
   return api;
 }
 

@@ -35,7 +35,7 @@ ncclConfig_t config_of(const NcclTuning& tuning) {
   if (tuning.min_ctas > 0) config.minCTAs = tuning.min_ctas;
   if (tuning.max_ctas > 0) config.maxCTAs = tuning.max_ctas;
   if (tuning.cga_cluster_size >= 0) config.cgaClusterSize = tuning.cga_cluster_size;
-#ifdef STP_NCCL_WINDOWS
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
   if (tuning.policy == CtaPolicy::efficiency) config.CTAPolicy = NCCL_CTA_POLICY_EFFICIENCY;
 #endif
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 3)
@@ -45,10 +45,9 @@ ncclConfig_t config_of(const NcclTuning& tuning) {
 }
 
 void check_tuning(const std::string& group, const NcclTuning& tuning, int version) {
-  const int needed = tuning.policy == CtaPolicy::zero ? NCCL_VERSION(2, 28, 3)
-                     : tuning.policy != CtaPolicy::standard || tuning.window_bytes > 0
-                         ? NCCL_VERSION(2, 27, 3)
-                         : 0;
+  const int needed = tuning.policy == CtaPolicy::zero       ? NCCL_VERSION(2, 28, 3)
+                     : tuning.policy != CtaPolicy::standard ? NCCL_VERSION(2, 27, 3)
+                                                            : 0;
   if (version < needed || NCCL_VERSION_CODE < needed)
     throw InputError(
         "", "nccl" + (group.empty() ? "" : "." + group),
@@ -181,8 +180,6 @@ NcclComm& NcclGroups::join(const std::string& name, const std::vector<int>& memb
 
   NcclComm& made = *comms_.emplace_back(std::move(comm));  // first, so that a failure aborts it
   set_up(made, id, local_members(members, {processes_.index()}).at(0), tuning);
-  if (tuning.window_bytes > 0 && members.size() > 1 && use != GroupUse::transfers)
-    make_window(made, tuning.window_bytes);
   return made;
 }
 
@@ -238,21 +235,6 @@ void NcclGroups::probe(NcclComm& comm, int index, GroupUse use) {
                              std::to_string(expected));
 }
 
-void NcclGroups::make_window([[maybe_unused]] NcclComm& comm, [[maybe_unused]] size_t bytes) {
-#ifdef STP_NCCL_WINDOWS
-  const std::string what = "a window of " + std::to_string(bytes) + " bytes for " + comm.name;
-  check(nccl().ncclMemAlloc(&comm.window, bytes), &comm, what);
-  watched(
-      comm, what,
-      [&] {
-        return nccl().ncclCommWindowRegister(comm.handle, comm.window, bytes, &comm.window_handle,
-                                             NCCL_WIN_COLL_SYMMETRIC);
-      },
-      kSetUpPatience);
-  comm.window_bytes = bytes;
-#endif
-}
-
 // A transfer or an all-to-all. A member starts all its messages at once: if each sent first, all would wait
 // for another to receive.
 ncclResult_t NcclGroups::exchange(const NcclComm& comm, const Call& call, int index, cudaStream_t on) {
@@ -305,19 +287,11 @@ void NcclGroups::carry_out(NcclComm& comm, const Call& call, int index) {
         comm.latest = stream.where() + ": " + what;
         const auto make = [&](const auto& call_nccl) { watched(comm, what, call_nccl); };
         switch (call.kind) {
-          case CallKind::all_reduce: {
-            const bool by_window = comm.window != nullptr && in.bytes() <= comm.window_bytes;
-            void* const at = by_window ? comm.window : address(in);
-            if (by_window && comm.window_stream == nullptr) comm.window_stream = on;
-            if (by_window && comm.window_stream != on)
-              throw std::logic_error(comm.name + " has one window, and is used on two streams");
-            if (by_window) copy(at, address(in), in.bytes(), on);
-            make([&] {
-              return nccl().ncclAllReduce(at, at, count(in), type, nccl_reduce(call.reduce), comm.handle, on);
+          case CallKind::all_reduce:
+            return make([&] {
+              return nccl().ncclAllReduce(address(in), address(in), count(in), type, nccl_reduce(call.reduce),
+                                          comm.handle, on);
             });
-            if (by_window) copy(address(in), at, in.bytes(), on);
-            return;
-          }
           case CallKind::all_gather:
             return make([&] {
               return nccl().ncclAllGather(address(in), address(out), count(in), type, comm.handle, on);
@@ -339,14 +313,7 @@ void NcclGroups::carry_out(NcclComm& comm, const Call& call, int index) {
 void NcclGroups::finish() {
   for (const auto& comm : comms_) {
     comm->latest = "the end of " + comm->name;
-#ifdef STP_NCCL_WINDOWS
-    if (comm->window != nullptr)
-      watched(*comm, comm->latest,
-              [&] { return nccl().ncclCommWindowDeregister(comm->handle, comm->window_handle); });
-#endif
     watched(*comm, comm->latest, [&] { return nccl().ncclCommFinalize(comm->handle); });
-    // Before the communicator is destroyed, which NCCL may still do when the call has returned.
-    if (comm->window != nullptr) static_cast<void>(nccl().ncclMemFree(comm->window));
   }
   const std::vector<std::unique_ptr<NcclComm>> ended = std::move(comms_);
   comms_.clear();
@@ -357,7 +324,7 @@ void NcclGroups::finish() {
 }
 
 // Aborts all together if NCCL can: the abort of one may wait for a kernel of another. Errors of abandoned
-// communicators are ignored. Windows stay: a kernel may still use one, and the process ends soon.
+// communicators are ignored.
 void NcclGroups::abort() {
   if (comms_.empty()) return;
   const std::future<void> ended = std::async(std::launch::async, [this] {

@@ -29,14 +29,6 @@ struct NcclComm {
   ncclComm_t handle = nullptr;
   ncclComm_t set_up = nullptr;  // of which the handle becomes a copy; null after that
   std::string latest = {};      // the latest call, for errors
-
-  // For all-reduces through a window (NcclTuning::window_bytes).
-  void* window = nullptr;
-  size_t window_bytes = 0;
-  cudaStream_t window_stream = nullptr;  // the stream that uses the window; null: none yet
-#ifdef STP_NCCL_WINDOWS
-  ncclWindow_t window_handle = nullptr;
-#endif
 };
 
 /// All groups of a process.
@@ -70,7 +62,6 @@ class NcclGroups {
   /// Waits until NCCL has finished a call for comm.set_up.
   void settle(const NcclComm& comm, const std::string& what, ncclResult_t result);
   void probe(NcclComm& comm, int index, GroupUse use);
-  void make_window(NcclComm& comm, size_t bytes);
   void look();
   void finish();
   void abort();

@@ -259,37 +259,6 @@ TEST(NcclGroups, OfOneMemberNcclKnowsNothing) {
   EXPECT_THAT(world.nccl.calls(1), IsEmpty());
 }
 
-TEST(NcclGroups, AllReducesThatFitGoThroughTheWindow) {
-  NcclWorld world;
-  world.options.groups["tp"].window_bytes = 64;
-  std::array<const void*, 2> small{}, large{};
-  expect_ends_well(world, 2, [&](NcclProcess& process) {
-    const auto tp = process.group("tp", {0, 1}), dp = process.group("dp", {0, 1}),
-               link = process.group("tp", {0, 1}, GroupUse::transfers);
-    const auto stream = process.stream("tp"), other = process.stream("dp");
-    const Tensor fits = process.tensor(*stream, DType::f32, 1, 16, process.rank() + 1),
-                 too_large = process.tensor(*stream, DType::f32, 1, 17, process.rank() + 1);
-    small[process.rank()] = address(fits);
-    large[process.rank()] = address(too_large);
-    tp->all_reduce(Reduce::sum, part(*stream, fits));
-    tp->all_reduce(Reduce::sum, part(*stream, too_large));
-    other->wait(stream->record());
-    dp->all_reduce(Reduce::sum, part(*other, fits));
-    EXPECT_THAT(process.floats(*other, fits), Each(2 * 3));
-    EXPECT_THAT(process.floats(*stream, too_large), Each(3));
-    EXPECT_THROW(tp->all_reduce(Reduce::sum, part(*other, fits)), std::logic_error)
-        << "one window, one stream";
-  });
-  EXPECT_EQ(world.nccl.count("ncclCommWindowRegister"), 2);
-  EXPECT_EQ(world.nccl.count("ncclCommWindowDeregister"), 2);
-  const auto calls = world.nccl.work(1);
-  ASSERT_THAT(calls, SizeIs(3));
-  EXPECT_NE(calls[0].in, small[1]);
-  EXPECT_EQ(calls[0].in, calls[0].out);
-  EXPECT_EQ(calls[1].in, large[1]);
-  EXPECT_EQ(calls[2].in, small[1]);
-}
-
 // ---- failures ----
 
 // Every communicator of every process is aborted, once, and nothing is asked of it afterwards.
@@ -392,10 +361,8 @@ TEST(NcclGroups, AProcessThatDiesAbortsItsGroupsAndTheOthersEndAtTheDeadline) {
   expect_all_aborted(world);
 }
 
-// An abort may still be in progress when its call has returned: the stand-in notes a window that is freed.
-TEST(NcclGroups, AfterAFailureNothingIsCalledAndWindowsStay) {
+TEST(NcclGroups, AfterAFailureNothingIsCalled) {
   NcclWorld world;
-  world.options.groups["tp"].window_bytes = 64;
   const auto found = outcomes(world, 2, [](NcclProcess& process) {
     const auto tp = process.group("tp", {0, 1});
     const auto stream = process.stream("tp");
@@ -473,7 +440,7 @@ TEST(NcclGroups, RefuseWhatThisNcclHasNot) {
     return refusal([&] { const NcclGroups groups(run, alone, options); });
   };
   EXPECT_EQ(refused({}, 21903), "");
-  EXPECT_THAT(refused({.standard = {.window_bytes = 8}}, 21903),
+  EXPECT_THAT(refused({.standard = {.policy = CtaPolicy::efficiency}}, 21903),
               HasSubstr("needs NCCL 2.27.3; here is 2.19.3"));
   EXPECT_THAT(refused({.standard = {}, .groups = {{"tp", {.policy = CtaPolicy::zero}}}}, 22703),
               AllOf(HasSubstr("nccl.tp: "), HasSubstr("needs NCCL 2.28.3")));

@@ -1,7 +1,6 @@
 // NCCL's settings for its use of the device, by group.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -17,9 +16,6 @@ struct NcclTuning {
   int min_ctas = 0, max_ctas = 0;  // per collective, a multiprocessor each; 0: NCCL's choice
   int cga_cluster_size = -1;       // CTAs of a cluster, 0 to 8; −1: NCCL's choice
   CtaPolicy policy = CtaPolicy::standard;
-  /// All-reduces of at most this size go through a symmetric window of this size, by copies in and out, if
-  /// NCCL has kernels with few CTAs for it (with NVLS, sums in the switch). 0: none.
-  size_t window_bytes = 0;
 
   /// For errors; must be the same on all members of a group.
   [[nodiscard]] std::string text() const;
@@ -36,7 +32,7 @@ struct NcclOptions {
 
 /// Reads texts "GROUP:KEY=VALUE[,KEY=VALUE…]". Groups: tp, cp, dp, model, vocabulary, embedding,
 /// pipelines, p2p, world, or all for groups that no other text names. Keys: min_ctas, max_ctas, cluster,
-/// policy (standard, efficiency, zero) and window_mib. A later text replaces earlier ones. Throws InputError
+/// and policy (standard, efficiency, zero). A later text replaces earlier ones. Throws InputError
 /// that names `flag` and the word.
 NcclOptions read_nccl_options(const std::string& flag, const std::vector<std::string>& texts);
 

@@ -15,14 +15,13 @@ NcclOptions read(const std::vector<std::string>& texts) { return read_nccl_optio
 
 TEST(NcclTuning, IsSetByGroup) {
   const NcclOptions options =
-      read({"all:policy=efficiency,max_ctas=8", "p2p:max_ctas=2", "tp:window_mib=64,cluster=0,min_ctas=1"});
+      read({"all:policy=efficiency,max_ctas=8", "p2p:max_ctas=2", "tp:cluster=0,min_ctas=1"});
   EXPECT_EQ(options.of("dp").max_ctas, 8);
   EXPECT_EQ(options.of("dp").policy, CtaPolicy::efficiency);
   EXPECT_EQ(options.of("p2p").max_ctas, 2);
   EXPECT_EQ(options.of("p2p").policy, CtaPolicy::efficiency)
       << "what all groups have, where it is not said else";
   for (const char* name : {"tp", "tp inside ops"}) {
-    EXPECT_EQ(options.of(name).window_bytes, size_t{64} << 20);
     EXPECT_EQ(options.of(name).cga_cluster_size, 0);
     EXPECT_EQ(options.of(name).min_ctas, 1);
     EXPECT_EQ(options.of(name).max_ctas, 8);
