@@ -145,7 +145,7 @@ NamedData read_named_data(JsonInput& input, const char* key, const char* folder,
   ImportedModel import;
   if (is_hugging_face(content)) {
     import = import_hugging_face(content, path);
-    content = import.content;
+    content = *import.content;
   }
   changes.apply_to_file(key, content);
   return {name, path, std::make_shared<const json>(std::move(content)), std::move(import)};

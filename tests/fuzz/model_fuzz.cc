@@ -35,7 +35,7 @@ void stp::check(const std::string& text) {
   check_values(model, content, text);
   if (is_hugging_face(content)) {
     const ImportedModel import = import_hugging_face(content, "fuzz.json");
-    require(read_model(import.content, "fuzz.json") == model, "an import is the same model", text);
+    require(read_model(*import.content, "fuzz.json") == model, "an import is the same model", text);
     static_cast<void>(import.note());
   } else {
     content["unknown"] = 1;

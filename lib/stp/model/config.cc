@@ -87,7 +87,7 @@ ModelVariant read_variant(JsonInput& input) {
 ModelConfig read_model(const std::string& path) { return read_model(read_json_file(path), path); }
 
 ModelConfig read_model(const nlohmann::json& content, const std::string& file) {
-  if (is_hugging_face(content)) return read_model(import_hugging_face(content, file).content, file);
+  if (is_hugging_face(content)) return read_model(*import_hugging_face(content, file).content, file);
   refuse_other_kind(content, file, "a model");
   JsonInput input(content, file);
   ModelConfig model{};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <span>
 #include <stdexcept>
@@ -179,13 +180,14 @@ std::string default_name(JsonInput& input) {
 
 class Importer {
  public:
-  Importer(JsonInput& input, const HuggingFace& family) : input_(input), family_(family) {
+  Importer(JsonInput& input, const HuggingFace& family)
+      : input_(input), family_(family), content_(*(made_.content = std::make_shared<json>())) {
     made_.type = family.type;
-    made_.content["model_type"] = family.ours;
+    content_["model_type"] = family.ours;
   }
 
   ImportedModel import(const std::string& name) {
-    made_.content["name"] = name.empty() ? default_name(input_) : name;
+    content_["name"] = name.empty() ? default_name(input_) : name;
     take_sizes();
     if (family_.type == std::string("gpt2"))
       import_gpt2();
@@ -194,11 +196,10 @@ class Importer {
     else
       import_rotary();
     if (const bool tied = flag("tie_word_embeddings", family_.tied, "tied"); tied != family_.tied)
-      made_.content["tied"] = tied;
+      content_["tied"] = tied;
     leave_out_others();
     const std::string note = made_.note();
-    made_.content["source"] =
-        "Hugging Face's config.json of a " + made_.type + (note.empty() ? "" : "; " + note);
+    content_["source"] = "Hugging Face's config.json of a " + made_.type + (note.empty() ? "" : "; " + note);
     return std::move(made_);
   }
 
@@ -209,7 +210,7 @@ class Importer {
     const int value = given ? input_.integer(key, 1, most) : fallback;
     taken_.insert(key);
     made_.taken.push_back({std::string(key) + (given ? " " : " (left out) ") + std::to_string(value), ours});
-    made_.content[ours] = value;
+    content_[ours] = value;
     return value;
   }
 
@@ -237,7 +238,7 @@ class Importer {
   // Our field, where `key` or the family says that the model is not as its family of units.
   void set(const std::string& key, const char* ours, const json& value) {
     taken_.insert(key);
-    made_.content[ours] = value;
+    content_[ours] = value;
     made_.taken.push_back({key, std::string(ours) + " " + json_text(value)});
   }
 
@@ -281,13 +282,13 @@ class Importer {
       theta = input_.number(base, 1, 1e12);
     else if (input_.has("rope_parameters") && input_.object("rope_parameters").has("rope_theta"))
       theta = input_.object("rope_parameters").number("rope_theta", 1, 1e12);
-    made_.content["rope_theta"] = theta;
+    content_["rope_theta"] = theta;
     const char* given = input_.has(base) || input_.has("rope_parameters") ? " " : " (left out) ";
     made_.taken.push_back({base + (given + shown("%g", theta)), "rope_theta"});
     taken_.insert(base);
     if (!input_.has(epsilon)) return;
-    made_.content["rms_norm_eps"] = input_.number(epsilon, 0, 1);
-    made_.taken.push_back({epsilon + " " + json_text(made_.content["rms_norm_eps"]), "rms_norm_eps"});
+    content_["rms_norm_eps"] = input_.number(epsilon, 0, 1);
+    made_.taken.push_back({epsilon + " " + json_text(content_["rms_norm_eps"]), "rms_norm_eps"});
     taken_.insert(epsilon);
   }
 
@@ -337,7 +338,7 @@ class Importer {
     take_gelu("hidden_act", "gelu");
     set_biases(true);
     set("rotary_pct", "partial_rotary_factor", input_.number_or("rotary_pct", kRotaryShare, 0, 1));
-    made_.content["rms_norm_eps"] = kNeoxEpsilon;
+    content_["rms_norm_eps"] = kNeoxEpsilon;
     take_rotation("rotary_emb_base", "layer_norm_eps");
     leave_out_if(family_.positions, "rotary embedding has no parameters");
   }
@@ -370,6 +371,7 @@ class Importer {
   JsonInput& input_;
   const HuggingFace& family_;
   ImportedModel made_;
+  json& content_;  // its
   std::set<std::string> taken_;
   int layers_ = 0;
 };
@@ -382,7 +384,7 @@ std::string ImportedModel::note() const {
     words.push_back("which attends to all tokens, not to a window of " + std::to_string(window));
   if (!ignored.empty()) words.push_back("without " + joined(ignored));
   return words.empty() ? ""
-                       : "read as a " + content.at("model_type").get<std::string>() + ", " + joined(words);
+                       : "read as a " + content->at("model_type").get<std::string>() + ", " + joined(words);
 }
 
 bool is_hugging_face(const json& content) {

@@ -2,7 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -16,8 +17,8 @@ struct ImportedModel {
   struct Field {
     std::string name, what;  // as given, and our field or the reason why it is left out
   };
-  std::string type;        // Hugging Face's model_type
-  nlohmann::json content;  // for read_model()
+  std::string type;                         // Hugging Face's model_type
+  std::shared_ptr<nlohmann::json> content;  // for read_model(); null: none was imported
   std::vector<Field> taken, left_out;
   int window = 0;                    // tokens that sliding window attention sees; 0: all. Ours sees all
   std::vector<std::string> ignored;  // fields left out that say something which ours does not do

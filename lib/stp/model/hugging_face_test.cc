@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
@@ -68,13 +69,13 @@ TEST(HuggingFace, ModelsHaveTheirPublishedParameters) {
       {"GPT-NeoX-20B", kNeoX, 20554567680},  // a head of its own, and rotary embedding
   };
   for (const auto& [name, config, parameters] : models)
-    EXPECT_EQ(read_model(imported(config).content, name).parameters(), parameters) << name;
+    EXPECT_EQ(read_model(*imported(config).content, name).parameters(), parameters) << name;
 }
 
 TEST(HuggingFace, BiasesAreTheModels) {
   const auto biases = [](bool attention, bool mlp) {
     const ImportedModel made = imported(with(kLlama, {{"attention_bias", attention}, {"mlp_bias", mlp}}));
-    return std::pair(read_model(made.content, "").biases(), made.note());
+    return std::pair(read_model(*made.content, "").biases(), made.note());
   };
   EXPECT_EQ(biases(false, false), std::pair(Biases::none, std::string()));
   EXPECT_EQ(biases(true, true), std::pair(Biases::all, std::string()));
