@@ -18,6 +18,7 @@
 #include "stp/base/data.h"
 #include "stp/base/json_input.h"
 #include "stp/cluster/profile_part.h"
+#include "stp/cost/attention.h"
 #include "stp/cost/gemm.h"
 #include "stp/cost/overlap.h"
 #include "stp/report/compare.h"
@@ -323,7 +324,23 @@ json mixtures_json(const Experiment& experiment, const ComparedMachine& first, c
   return {{"machine", other.profile.name}, {"parts", names}, {"samples_per_s", throughputs}};
 }
 
-json machine_json(const ComparedMachine& machine, const std::vector<ComparedMachine>& machines) {
+// TFLOP/s of a causal forward and backward of the longest sequence: with Transformer Engine's kernels, if all
+// configurations have these.
+json attention_json(HardwareProfile profile, const std::vector<ComparedConfiguration>& configurations) {
+  double seq = 0;
+  for (const ComparedConfiguration& each : configurations) {
+    const Experiment::Hardware& hardware = *each.experiment.hardware;
+    if (!uses_transformer_engine(hardware.implementation)) profile.attention_cudnn = {};
+    seq = std::max(seq, double{1} * hardware.seq);
+  }
+  json rates;
+  for (const bool backward : {false, true})
+    rates.push_back(1e-12 * attention_rate(profile, {1, seq, seq, 1, true, backward}));
+  return rates;
+}
+
+json machine_json(const ComparedMachine& machine, const std::vector<ComparedMachine>& machines,
+                  const std::vector<ComparedConfiguration>& configurations) {
   json uncertain = json::array();
   for (const UncertainValue& one : machine.profile.uncertain)
     if (is_varied(one, machine, machines))
@@ -332,6 +349,7 @@ json machine_json(const ComparedMachine& machine, const std::vector<ComparedMach
           {"fitted", machine.profile.fitted},
           {"assumed", machine.profile.assumed},
           {"uncertain", uncertain},
+          {"attention_tflops", attention_json(machine.profile, configurations)},
           {"profile", *machine.profile_json}};
 }
 
@@ -418,7 +436,7 @@ json simulate_profiles(const ProfileSimulationOptions& options) {
   for (const Scenario& scenario : scenarios) result["scenarios"].push_back(scenario.name);
   for (const ScheduleChoice& choice : choices) result["schedules"].push_back(name_of(choice));
   for (const ComparedMachine& machine : machines)
-    result["machines"].push_back(machine_json(machine, machines));
+    result["machines"].push_back(machine_json(machine, machines, configurations));
   for (const ComparedConfiguration& configuration : configurations) {
     const auto& hardware = *configuration.experiment.hardware;
     result["models"][hardware.model.name] = *hardware.model_data.content;

@@ -100,16 +100,22 @@ double tiled(const HardwareProfile& profile, const Attention& attention, int sms
 
 }  // namespace
 
+double attention_rate(const HardwareProfile& profile, const Attention& attention) {
+  if (!profile.attention_cudnn.points.empty())
+    return measured_rate(profile.attention_cudnn, attention) * profile.gemm_sustained;
+  return profile.peak_flops *
+         (attention.backward ? profile.attention_backward_efficiency : profile.attention_forward_efficiency);
+}
+
 double attention_seconds(const HardwareProfile& profile, const Attention& attention, int sms_aside) {
+  const double rate = attention_rate(profile, attention);
   if (!profile.attention_cudnn.points.empty()) {
     Attention measured = attention;
     measured.heads = profile.attention_cudnn.heads;
     const int sms = profile.sms > sms_aside ? profile.sms - sms_aside : profile.sms;
-    return attention.flops() / (measured_rate(profile.attention_cudnn, attention) * profile.gemm_sustained) *
+    return attention.flops() / rate *
            (tiled(profile, attention, sms) / tiled(profile, measured, profile.sms));
   }
-  const double rate = profile.peak_flops * (attention.backward ? profile.attention_backward_efficiency
-                                                               : profile.attention_forward_efficiency);
   if (profile.attention_tile_overhead < 0) return attention.flops() / rate;
   const int sms = profile.sms > sms_aside ? profile.sms - sms_aside : profile.sms;
   return last_end(attention, profile.attention_tile_overhead, sms) * kAttentionTile *

@@ -19,4 +19,7 @@ inline constexpr int kAttentionTile = 128, kAttentionStep = 64;
 /// effect of another number of heads. `sms_aside` SMs are left to communication, if the device has more.
 double attention_seconds(const HardwareProfile& profile, const Attention& attention, int sms_aside = 0);
 
+/// FLOP/s of that with many heads: the profile's, or the rate measured at the attention's length.
+double attention_rate(const HardwareProfile& profile, const Attention& attention);
+
 }  // namespace stp

@@ -20,23 +20,13 @@ PARTS = {
 }
 
 
-def attention_rates(profile, configurations):
-    """TFLOP/s of a causal forward and backward: cuDNN's, measured, where Transformer Engine takes these, at the longest sequence."""
-    if "attention_cudnn" in profile and all(one["implementation"].startswith("megatron-te") for one in configurations):
-        lengths, longest = profile["attention_cudnn"]["lengths"], max(one["seq"] for one in configurations)
-        sustained = profile.get("gemm_sustained", {"value": 1})["value"]
-        return [sustained * float(np.interp(math.log2(longest), [math.log2(one["seq"]) for one in lengths],
-                                            [one[f"causal_{which}_tflops"] for one in lengths])) for which in ("forward", "backward")]
-    return [profile["peak_tflops"]["value"] * profile[f"attention_{which}_efficiency"]["value"] for which in ("forward", "backward")]
-
-
-def machine_figures(machine, configurations):
+def machine_figures(machine):
     profile = machine["profile"]
     fields = {key: field for key, field in profile.items() if isinstance(field, dict) and "value" in field}
     values = {key: field["value"] for key, field in fields.items()}
     same = ("peak_tflops", "memory_gb_per_s", "memory_gb", "gpus_per_node", "p2p_within_node_gb_per_s",
             "p2p_between_nodes_gb_per_s", "kernel_overhead_us", "contention_compute", "contention_all_reduce")
-    forward, backward = attention_rates(profile, configurations)
+    forward, backward = machine["attention_tflops"]
     return {"name": machine["name"], "accelerator": profile["accelerator"], **{key: values[key] for key in same},
             "attention_forward_tflops": forward, "attention_backward_tflops": backward,
             "contention_source": profile["contention_compute"]["source"],
@@ -223,7 +213,7 @@ def explanation(gain, line, parts, to, simulated):
 
 def compare(simulated):
     """As results/schema/comparison.schema.json has it under kind `profiles`."""
-    machines = [machine_figures(machine, simulated["configurations"]) for machine in simulated["machines"]]
+    machines = [machine_figures(machine) for machine in simulated["machines"]]
     peaks = np.array([machine["peak_tflops"] for machine in machines])
     throughput, attribution = [], []
     for line in simulated["configurations"]:
