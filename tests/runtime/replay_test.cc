@@ -168,10 +168,11 @@ TEST(Replay, RepeatsInitialValuesThatDiffer) {
   const auto backend = cpu::make_backend({.world_size = 1, .deadline_s = 20});
   Device& device = backend->device(0);
   const auto stream = device.make_stream("compute", StreamPriority::compute);
-  const auto chunk = [&](OptimizerShare share) {
-    return make_chunk(backend->guard(), device, *stream, training, {0, 2, true, true}, {1, 0}, share);
+  const auto chunk = [&](int dp, int replica) {
+    return make_chunk(backend->guard(), device, *stream, training, {0, 2, true, true},
+                      {.dp = dp, .zero = true}, {.dp = replica});
   };
-  ChunkState whole = chunk({}), second = chunk({1, 3});
+  ChunkState whole = chunk(1, 0), second = chunk(3, 1);
   const BucketState &of_whole = whole.buckets.at(0), &of_second = second.buckets.at(0);
   const auto values = [&](const Tensor& tensor) { return download_doubles(device, *stream, tensor); };
   for (ParameterState* state : whole.all()) {

@@ -41,13 +41,14 @@ class Groups {
     for (int pp = 0; pp < different_; ++pp) {
       for (int i = 0; i < grid_.cp * grid_.dp; ++i) {
         if (whole_nodes_ && i > 0 && i * grid_.tp % profile.gpus_per_node == 0) break;  // the next nodes
-        add(tensor_, pp, grid_.tensor_group(grid_.rank({0, 0, 0, pp}) + i * grid_.tp));
+        add(tensor_, pp, grid_.group(grid_.rank({0, 0, 0, pp}) + i * grid_.tp, {.tp = true}));
       }
-      for (int tp = 0; tp < grid_.tp; ++tp) add(data_[pp], pp, grid_.data_group(grid_.rank({tp, 0, 0, pp})));
+      for (int tp = 0; tp < grid_.tp; ++tp)
+        add(data_[pp], pp, grid_.group(grid_.rank({tp, 0, 0, pp}), kReplicas));
     }
     const int firsts = whole_nodes_ ? profile.gpus_per_node : grid_.rank({0, 0, 0, 1});
     for (int first = 0; first < firsts; ++first)
-      add(pipeline_, grid_.pipeline_group(first), {0, grid_.size()});
+      add(pipeline_, grid_.group(first, {.pp = true}), {0, grid_.size()});
   }
 
   using Spans = std::vector<GroupSpan>;

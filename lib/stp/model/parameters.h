@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "stp/model/config.h"
+#include "stp/model/strategy.h"
 #include "stp/model/unit.h"
 
 namespace stp {
@@ -39,6 +40,9 @@ enum class Role : uint8_t { norm, norm_bias, first, first_bias, second, second_b
 struct Parameter {
   std::vector<ParameterPart> parts;
   Role role;
+  /// The axes along which ranks share its split parts; those over which its gradient is summed, and ZeRO-1
+  /// divides its optimizer's state.
+  Axes shards{.tp = true}, replicas = kReplicas;
 
   [[nodiscard]] int64_t local_rows(int tp) const;
   [[nodiscard]] int64_t columns(int tp) const { return parts[0].local_columns(tp); }

@@ -69,8 +69,21 @@ inline constexpr int kPipelineSteps = 4;  // Transformer Engine's num_splits of 
 /// Transformer Engine's cp_comm_type a2a).
 enum class CpMethod : uint8_t { ring, all_to_all };
 
-/// The place of a world rank in the parallel dimensions, as in Megatron-LM: tensor parallel varies fastest,
-/// then context, data and pipeline parallel.
+/// A set of the axes of a RankGrid.
+struct Axes {
+  bool tp = false, cp = false, dp = false, pp = false;
+
+  [[nodiscard]] constexpr Axes without(const Axes& others) const {
+    return {tp && !others.tp, cp && !others.cp, dp && !others.dp, pp && !others.pp};
+  }
+  auto operator<=>(const Axes&) const = default;
+};
+inline constexpr Axes kAllAxes{.tp = true, .cp = true, .dp = true, .pp = true};
+/// Along these, ranks hold the same of every parameter, and gradients from other tokens.
+inline constexpr Axes kReplicas{.cp = true, .dp = true};
+
+/// The place of a world rank on the axes, as in Megatron-LM: tensor parallel varies fastest, then context,
+/// data and pipeline parallel.
 struct RankGrid {
   int tp = 1, cp = 1, dp = 1, pp = 1;
 
@@ -85,27 +98,20 @@ struct RankGrid {
     return {rank % tp, rank / tp % cp, rank / (tp * cp) % dp, rank / (tp * cp * dp)};
   }
 
-  /// The ranks that differ from `rank` only in the tensor-parallel place, `rank` included, in order.
-  [[nodiscard]] std::vector<int> tensor_group(int rank) const { return group(rank, {.tp = tp}); }
-  /// The ring that shares each sequence: ranks that differ only in the context-parallel place, in order.
-  [[nodiscard]] std::vector<int> context_group(int rank) const { return group(rank, {.cp = cp}); }
-  /// The ranks that hold the same parameters: they differ only in the context- and data-parallel places.
-  [[nodiscard]] std::vector<int> data_group(int rank) const { return group(rank, {.cp = cp, .dp = dp}); }
-  /// The ranks that differ only in the pipeline place, in order.
-  [[nodiscard]] std::vector<int> pipeline_group(int rank) const { return group(rank, {.pp = pp}); }
-  /// The ranks that together hold the model once: they differ only in tp and pp.
-  [[nodiscard]] std::vector<int> model_group(int rank) const { return group(rank, {.tp = tp, .pp = pp}); }
-
- private:
-  /// The ranks that differ only in some dimensions: `across` has their sizes, and 1 for the other dimensions.
-  [[nodiscard]] std::vector<int> group(int rank, const RankGrid& across) const {
-    const Place own = place(rank);
+  /// The grid of ranks that differ only along `axes`, and a rank's index in it.
+  [[nodiscard]] RankGrid along(const Axes& axes) const {
+    return {axes.tp ? tp : 1, axes.cp ? cp : 1, axes.dp ? dp : 1, axes.pp ? pp : 1};
+  }
+  [[nodiscard]] int index(const Place& place, const Axes& axes) const {
+    const RankGrid grid = along(axes);
+    return grid.rank({place.tp % grid.tp, place.cp % grid.cp, place.dp % grid.dp, place.pp % grid.pp});
+  }
+  /// The ranks that differ from `rank` only along `axes`, `rank` included, in order.
+  [[nodiscard]] std::vector<int> group(int rank, const Axes& axes) const {
+    const RankGrid grid = along(axes);
+    const int first = rank - this->rank(grid.place(index(place(rank), axes)));
     std::vector<int> members;
-    for (int i = 0; i < across.size(); ++i) {
-      const Place at = across.place(i);
-      members.push_back(this->rank({across.tp > 1 ? at.tp : own.tp, across.cp > 1 ? at.cp : own.cp,
-                                    across.dp > 1 ? at.dp : own.dp, across.pp > 1 ? at.pp : own.pp}));
-    }
+    for (int i = 0; i < grid.size(); ++i) members.push_back(first + this->rank(grid.place(i)));
     return members;
   }
 };
@@ -126,7 +132,7 @@ struct Strategy {
   bool post_validation = false;   // the next step checks the gradients' norm
 
   /// The number of ranks that hold the same parameters.
-  [[nodiscard]] int replicas() const { return cp * dp; }
+  [[nodiscard]] int replicas() const { return grid().along(kReplicas).size(); }
   [[nodiscard]] RankGrid grid() const { return {.tp = tp, .cp = cp, .dp = dp, .pp = pp}; }
   [[nodiscard]] int world_size() const { return grid().size(); }
   /// The number of Program microbatches per microbatch: two with Domino.

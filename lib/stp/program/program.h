@@ -65,6 +65,10 @@ constexpr bool is_exchange(OpKind kind) {
   return kind == OpKind::kv_exchange || kind == OpKind::kv_gradient_exchange || kind == OpKind::all_to_all ||
          kind == OpKind::row_exchange;
 }
+/// The axes along which the ranks of an exchange differ.
+constexpr Axes exchange_axes(OpKind kind) {
+  return kind == OpKind::row_exchange ? Axes{.tp = true} : Axes{.cp = true};
+}
 /// Whether the op is a collective of all pipeline ranks.
 constexpr bool is_of_all_stages(OpKind kind) {
   return kind == OpKind::vocabulary_broadcast || kind == OpKind::vocabulary_reduce;

@@ -1,9 +1,11 @@
 #include "stp/runtime/chunk_state.h"
 
 #include <algorithm>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <tuple>
 
 namespace stp {
 namespace {
@@ -73,13 +75,16 @@ int64_t place_parameters(const std::vector<ParameterState*>& states, bool partia
 
 // Buffers for the parameters of a bucket, with their initial values.
 BucketState make_bucket(RunGuard& guard, Device& device, Stream& stream, const Training& training,
-                        const std::vector<ParameterState*>& states, OptimizerShare share, bool undoable) {
+                        const std::vector<ParameterState*>& states, const Strategy& strategy,
+                        const RankGrid::Place& place) {
   BucketState bucket;
+  bucket.replicas = states.front()->parameter.replicas;
+  const Axes sharing = strategy.zero ? bucket.replicas : Axes{};
+  const int shares = strategy.grid().along(sharing).size();
   bucket.partial_begin = place_parameters(states, false, 0);
-  const int64_t elements =
-      aligned(place_parameters(states, true, bucket.partial_begin), kAlignment * share.count);
-  const int64_t own = elements / share.count;
-  bucket.share_begin = own * share.index;
+  const int64_t elements = aligned(place_parameters(states, true, bucket.partial_begin), kAlignment * shares);
+  const int64_t own = elements / shares;
+  bucket.share_begin = own * strategy.grid().index(place, sharing);
   const DType state_type = statistics_type(training.type);
   const auto make = [&](MemoryKind kind, DType type, int64_t size) {
     Tensor tensor = device.allocate(stream, kind, type, 1, size);
@@ -93,7 +98,7 @@ BucketState make_bucket(RunGuard& guard, Device& device, Stream& stream, const T
   bucket.second_moment = make(MemoryKind::optimizer, state_type, own);
   bucket.master = training.type == DType::bf16 ? make(MemoryKind::optimizer, state_type, own)
                                                : bucket.weights.part(bucket.share_begin, 1, own);
-  if (undoable) {
+  if (strategy.post_validation) {
     std::vector<Tensor> changed{bucket.first_moment, bucket.second_moment, bucket.master};
     if (training.type == DType::bf16) changed.push_back(bucket.share_of(bucket.weights));
     for (const Tensor& tensor : changed)
@@ -121,39 +126,36 @@ std::vector<ParameterState*> ChunkState::all() {
 }
 
 ChunkState make_chunk(RunGuard& guard, Device& device, Stream& stream, const Training& training,
-                      const ChunkShape& shape, TensorShare tensors, OptimizerShare share, bool undoable) {
+                      const ChunkShape& shape, const Strategy& strategy, const RankGrid::Place& place) {
+  const RankGrid grid = strategy.grid();
   ChunkState chunk;
   chunk.first_layer = shape.first_layer;
   chunk.units =
       units_of_chunk(shape.layers, {.embedding = shape.first,
                                     .head = shape.last,
                                     .vision_layers = shape.first ? training.model.vision.layers : 0});
-  const bool tied = training.model.tied();
   for (const auto& [unit, layer] : chunk.units) {
     const int first = is_vision(unit) ? 0 : shape.first_layer, whole = is_of_layer(unit) ? first + layer : -1;
     std::vector<ParameterState>& states = chunk.parameters[static_cast<size_t>(unit)].emplace_back();
-    const bool shared = shape.vocabulary_ranks > 1 && (unit == Unit::head || unit == Unit::embedding);
-    const int shards = tensors.tp * (shared ? shape.vocabulary_ranks : 1),
-              shard = tensors.index + tensors.tp * (shared ? shape.vocabulary_rank : 0);
-    for (const Parameter& parameter : unit_parameters(training.model, unit))
-      states.push_back({parameter, whole, 0, {}, {}, bucket_of(shape.buckets, unit, layer), shards, shard});
+    const int bucket = bucket_of(shape.buckets, unit, layer);
+    for (const Parameter& parameter : unit_parameters(training.model, unit)) {
+      Axes axes = parameter.shards;
+      axes.pp = shape.shares_vocabulary && (unit == Unit::head || unit == Unit::embedding);
+      states.push_back(
+          {parameter, whole, 0, {}, {}, bucket, grid.along(axes).size(), grid.index(place, axes)});
+    }
   }
 
-  std::vector<std::vector<ParameterState*>> buckets(std::max<size_t>(1, shape.buckets.size())), tables;
-  for (const UnitOfChunk& of : chunk.units)
-    for (ParameterState& state : chunk.parameters[static_cast<size_t>(of.unit)][of.layer])
-      if (tied && (of.unit == Unit::embedding || of.unit == Unit::head) &&
-          state.parameter.role == Role::first)
-        tables.push_back({&state});
-      else
-        buckets[state.bucket].push_back(&state);
-  buckets.insert(buckets.end(), tables.begin(), tables.end());
-  for (const std::vector<ParameterState*>& own : buckets) {
-    if (own.empty()) continue;
-    const int reduced_with = own.front()->bucket;
-    for (ParameterState* state : own) state->bucket = static_cast<int>(chunk.buckets.size());
-    chunk.buckets.push_back(make_bucket(guard, device, stream, training, own, share, undoable));
-    chunk.buckets.back().reduced_with = reduced_with;
+  int tables = 0;
+  std::map<std::tuple<int, int, Axes>, std::vector<ParameterState*>> buckets;  // shared tables are last
+  for (ParameterState* state : chunk.all()) {
+    const bool table = training.model.tied() && state->parameter.parts.front().name == "embedding.weight";
+    buckets[{table ? ++tables : 0, state->bucket, state->parameter.replicas}].push_back(state);
+  }
+  for (const auto& [of, states] : buckets) {
+    for (ParameterState* state : states) state->bucket = static_cast<int>(chunk.buckets.size());
+    chunk.buckets.push_back(make_bucket(guard, device, stream, training, states, strategy, place));
+    chunk.buckets.back().reduced_with = std::get<1>(of);
   }
   return chunk;
 }

@@ -37,6 +37,7 @@ inline const ParameterState& with_role(const std::vector<ParameterState>& parame
 /// both copies are shared alike between replicas (as Megatron-LM's buckets of shared embeddings).
 struct BucketState {
   int reduced_with = 0;       // the Program's bucket whose ops reduce it
+  Axes replicas;              // of its parameters
   Tensor weights, gradients;  // one row each
   /// From this element on, each tensor-parallel rank has one summand of the parameters' gradients.
   int64_t partial_begin = 0;
@@ -72,23 +73,12 @@ struct ChunkShape {
   int first_layer, layers;
   bool first, last;                      // has the embedding (with a vision encoder before it); has the head
   std::span<const Bucket> buckets = {};  // empty: one bucket holds the chunk
-  int vocabulary_ranks = 1, vocabulary_rank = 0;  // pipeline ranks that share both, and this one among them
+  bool shares_vocabulary = false;        // all pipeline ranks share both
 };
 
-/// This replica's place among `count` replicas that share the optimizer's state; {0, 1}: no sharing.
-struct OptimizerShare {
-  int index = 0, count = 1;
-};
-
-/// The tensor-parallel ranks, and this one among them.
-struct TensorShare {
-  int tp, index;
-};
-
-/// Makes a chunk's parameters, with their initial values. With `undoable` it makes BucketState::undo.
+/// Makes a chunk's parameters, with their initial values, of the rank at `place`.
 ChunkState make_chunk(RunGuard& guard, Device& device, Stream& stream, const Training& training,
-                      const ChunkShape& shape, TensorShare tensors, OptimizerShare share,
-                      bool undoable = false);
+                      const ChunkShape& shape, const Strategy& strategy, const RankGrid::Place& place);
 
 /// Frees the memory of a chunk's buffers.
 void release_chunk(Device& device, Stream& stream, ChunkState& chunk);

@@ -293,7 +293,7 @@ void Executor::issue_exchange(OpId id) {
     }
     tensors[rank] = exchange_tensors(*rank->context, *stream_of(*rank), op, saved);
   }
-  for (RankGroup& group : (rows ? tensor_rings_ : context_groups_)[stage]) {
+  for (RankGroup& group : exchange_groups_[stage].at(exchange_axes(op.kind))) {
     std::vector<Part> parts;
     for (const RankState* rank : group.ranks) {
       const auto& [sent, received] = tensors.at(rank);
@@ -310,9 +310,9 @@ void Executor::issue_exchange(OpId id) {
 
 // Copies take turns on a link that ranks share, where one process drives these: no data depends on it.
 void Executor::wait_for_neighbour(RankState& rank, Stream& stream, OpId needed) {
-  RankGrid::Place place = rank.place;
-  place.pp = plan_.program.stream_of(needed).rank;
-  if (RankState* other = local(grid_.rank(place))) stream.wait(events(*other, needed).done);
+  const std::vector<int> stages = grid_.group(rank.world_rank, {.pp = true});
+  if (RankState* other = local(stages[plan_.program.stream_of(needed).rank]))
+    stream.wait(events(*other, needed).done);
 }
 
 void Executor::issue_host_copy(OpId id) {

@@ -91,7 +91,6 @@ class Executor {
   void make_ranks();
   void prepare_gemms(RankState& rank, const Shape& shape) const;
   void make_groups();
-  void make_vocabulary_groups();
   void make_links();
   /// All groups are made by it. Keeps emulated ones of several members for take_emulated_use().
   std::unique_ptr<Group> new_group(const std::string& name, const std::vector<int>& members,
@@ -131,6 +130,8 @@ class Executor {
   /// Sums a tensor of each rank, in place, on one of the rank's streams.
   static void sum(const RankGroup& group, std::unique_ptr<Stream> RankState::*on,
                   const std::function<Tensor(const RankState&)>& tensor_of);
+  /// Calls use(group, bucket) for each bucket of a stage's chunk, and each group of ranks that hold the same.
+  void for_each_bucket(int pp, int chunk, const std::function<void(const RankGroup&, size_t)>& use) const;
   static void reduce_bucket(const RankGroup& group, const Op& op, size_t index);
   void issue_host_copy(OpId id);
   void issue_pipeline_reduce(OpId id);
@@ -156,11 +157,6 @@ class Executor {
   void wait_for_totals();
   void throw_away_forwards();
   void release_totals();
-  [[nodiscard]] OptimizerShare share_of(const RankState& rank) const {
-    return plan_.program.strategy.zero
-               ? OptimizerShare{rank.place.dp * grid_.cp + rank.place.cp, grid_.dp * grid_.cp}
-               : OptimizerShare{};
-  }
 
   /// Whether head and embedding, on different stages, share weights.
   [[nodiscard]] bool reduces_embedding() const {
@@ -188,9 +184,8 @@ class Executor {
   const RankGrid grid_;
   std::vector<std::unique_ptr<RankState>> ranks_;        // by world rank
   std::vector<std::vector<TensorGroup>> tensor_groups_;  // by stage
-  std::vector<std::vector<RankGroup>> data_groups_;      // by stage
-  // By stage: ranks that share each sequence; tensor-parallel groups with exchanges.
-  std::vector<std::vector<RankGroup>> context_groups_, tensor_rings_;
+  // By stage, and the axes along which a group's ranks differ: of reductions of gradients; of exchanges.
+  std::vector<std::map<Axes, std::vector<RankGroup>>> data_groups_, exchange_groups_;
   std::vector<RankGroup>
       pipeline_groups_;  // with two pipelines: pairs of ranks, and a copy of a chunk on each
   // With the vocabulary on all ranks, one of each pipeline rank: by stream of the Program; for the optimizer.

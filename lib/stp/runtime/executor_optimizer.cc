@@ -40,13 +40,13 @@ void Executor::issue_embedding_reduce(OpId id) {
 
 void Executor::issue_of_replicas(OpId id) {
   const Op& op = plan_.program.ops[id];
-  for (RankGroup& group : data_groups_[plan_.program.stream_of(id).rank]) {
-    for (RankState* rank : group.ranks) begin(*rank, *rank->dp, id);
-    const std::vector<BucketState>& buckets = group.ranks.front()->chunks[op.chunk].buckets;
-    for (size_t bucket = 0; bucket < buckets.size(); ++bucket)
-      if (buckets[bucket].reduced_with == op.step) reduce_bucket(group, op, bucket);
-    for (RankState* rank : group.ranks) end(*rank, *rank->dp, id);
-  }
+  const int stage = plan_.program.stream_of(id).rank;
+  for (RankState* rank : ranks_of(stage)) begin(*rank, *rank->dp, id);
+  for_each_bucket(stage, op.chunk, [&](const RankGroup& group, size_t bucket) {
+    if (group.ranks.front()->chunks[op.chunk].buckets[bucket].reduced_with == op.step)
+      reduce_bucket(group, op, bucket);
+  });
+  for (RankState* rank : ranks_of(stage)) end(*rank, *rank->dp, id);
 }
 
 void Executor::sum(const RankGroup& group, std::unique_ptr<Stream> RankState::*on,
@@ -166,21 +166,23 @@ void Executor::add_gradient_norms(TensorGroup& group) const {
       rank.device.kernels().issue(
           *rank.compute, kernel::AddSumOfSquares{.factor = factor, .x = gradients, .total = rank.norm});
   };
+  const std::vector<ChunkState>& chunks = group.ranks.front()->chunks;  // the same on all ranks
   const auto add_bucket = [&](size_t chunk, size_t index) {
+    const Axes alike = chunks[chunk].buckets[index].replicas.without(kReplicas);  // among those that add up
+    const double own = once / (plan_.program.strategy.zero ? 1 : grid_.along(alike).size());
     std::vector<Part> partial;  // of each rank's share: the same part on all
     for (RankState* rank : group.ranks) {
       const BucketState& bucket = rank->chunks[chunk].buckets[index];
-      const Tensor own = bucket.share_of(bucket.gradients);
-      const int64_t whole = std::clamp<int64_t>(bucket.partial_begin - bucket.share_begin, 0, own.columns);
-      add_squares(*rank, once, own.part(0, 1, whole));
-      const Tensor rest = own.part(whole, 1, own.columns - whole);
+      const Tensor share = bucket.share_of(bucket.gradients);
+      const int64_t whole = std::clamp<int64_t>(bucket.partial_begin - bucket.share_begin, 0, share.columns);
+      add_squares(*rank, own, share.part(0, 1, whole));
+      const Tensor rest = share.part(whole, 1, share.columns - whole);
       if (rest.elements() > 0) partial.push_back({rank->compute.get(), rest, rest});
     }
     if (partial.empty()) return;
     group.inside->all_reduce(Reduce::sum, partial);
-    for (size_t i = 0; i < partial.size(); ++i) add_squares(*group.ranks[i], once / grid_.tp, partial[i].in);
+    for (size_t i = 0; i < partial.size(); ++i) add_squares(*group.ranks[i], own / grid_.tp, partial[i].in);
   };
-  const std::vector<ChunkState>& chunks = group.ranks.front()->chunks;  // the same on all ranks
   for (size_t chunk = 0; chunk < chunks.size(); ++chunk)
     for (size_t index = 0; index < chunks[chunk].buckets.size(); ++index) add_bucket(chunk, index);
   for (RankState* rank : group.ranks)  // sums over pipeline ranks, which all have, count once

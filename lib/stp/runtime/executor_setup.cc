@@ -2,7 +2,6 @@
 #include "stp/runtime/executor.h"
 
 #include <algorithm>
-#include <numeric>
 #include <stdexcept>
 #include <utility>
 
@@ -55,7 +54,9 @@ Executor::Executor(Backend& backend, const ExecutionPlan& plan, const Training& 
       plan_(plan),
       training_(training),
       encoder_training_(training.of_encoder()),
-      grid_(plan.program.strategy.grid()) {
+      grid_(plan.program.strategy.grid()),
+      data_groups_(grid_.pp),
+      exchange_groups_(grid_.pp) {
   const Shape shape{.seq = training.seq,
                     .microbatch_size = training.microbatch_size,
                     .strategy = plan.program.strategy,
@@ -98,22 +99,21 @@ void Executor::make_ranks() {
     ranks_.push_back(std::make_unique<RankState>(RankState{world_rank, grid_.place(world_rank), device}));
     RankState& rank = *ranks_.back();
     issuing_ = &rank;
-    const auto make = [&](const char* name, StreamPriority priority) {
+    const auto make = [&](const std::string& name, StreamPriority priority = StreamPriority::communication) {
       return device.make_stream(name, priority);
     };
     rank.compute = make("compute", StreamPriority::compute);
-    if (grid_.tp > 1) rank.tp = make("tp", StreamPriority::communication);
-    if (grid_.cp > 1) rank.cp = make("cp", StreamPriority::communication);
-    if (grid_.cp * grid_.dp * placement.pipelines() > 1 || reduces_embedding())
-      rank.dp = make("dp", StreamPriority::communication);
-    if (program.strategy.sequence_parallel) rank.gather = make("gather", StreamPriority::communication);
-    if (program.strategy.offload > 0) {
-      rank.d2h = make("d2h", StreamPriority::communication);
-      rank.h2d = make("h2d", StreamPriority::communication);
+    if (grid_.tp > 1) rank.tp = make("tp");
+    if (program.strategy.sequence_parallel) rank.gather = make("gather");
+    for (uint32_t stream = 0; stream < program.streams.size(); ++stream) {
+      const auto& [kind, owner, peer] = program.streams[stream];
+      if (kind == StreamKind::vocabulary) rank.vocabulary[stream] = make("vocabulary");
+      if (owner != rank.place.pp) continue;
+      if (kind == StreamKind::cp) rank.cp = make("cp");
+      if (kind == StreamKind::dp) rank.dp = make("dp");
+      if (kind == StreamKind::d2h) rank.d2h = make("d2h");
+      if (kind == StreamKind::h2d) rank.h2d = make("h2d");
     }
-    for (uint32_t stream = 0; stream < program.streams.size(); ++stream)
-      if (program.streams[stream].kind == StreamKind::vocabulary)
-        rank.vocabulary[stream] = make("vocabulary", StreamPriority::communication);
     rank.context.emplace(
         UnitContext{device, *rank.compute, training_, rank.place.tp, rank.place.cp, program.strategy});
     rank.encoder.emplace(UnitContext{device, *rank.compute, encoder_training_, rank.place.tp, rank.place.cp,
@@ -124,8 +124,10 @@ void Executor::make_ranks() {
         rank.chunks.push_back(make_chunk(
             backend_.guard(), device, *rank.compute, training_,
             {plan_.first_layer[stage], program.layers_per_stage[stage], program.has_embedding(stage),
-             program.has_head(stage), program.buckets(stage), program.vocabulary_ranks(), rank.place.pp},
-            {grid_.tp, rank.place.tp}, share_of(rank), program.strategy.post_validation));
+             program.has_head(stage), program.buckets(stage), program.vocabulary != Vocabulary::whole},
+            program.strategy, rank.place));
+        for (const BucketState& bucket : rank.chunks.back().buckets)
+          data_groups_[rank.place.pp][bucket.replicas];
       }
     } catch (const std::runtime_error& error) {  // out of memory
       throw std::runtime_error("rank " + std::to_string(world_rank) + ", its parameters: " + error.what());
@@ -168,68 +170,48 @@ void Executor::add_group(std::vector<RankGroup>& to, const std::string& name, co
 
 // All processes make their groups in the same order.
 void Executor::make_groups() {
-  std::vector<int> all(grid_.size());
-  std::iota(all.begin(), all.end(), 0);
+  const Program& program = plan_.program;
+  const Placement& placement = program.schedule.placement;
+  const int first = placement.rank_of(0), last = placement.rank_of(placement.stages() - 1);
+  Axes dividing = program.strategy.zero ? kAllAxes : kAllAxes.without(kReplicas);  // the gradients of a norm
+  if (program.strategy.post_validation) dividing.pp = false;
+  std::map<Axes, OpKind> exchanges;
+  for (const Op& op : program.ops)
+    if (is_exchange(op.kind)) exchanges[exchange_axes(op.kind)] = op.kind;
   tensor_groups_.resize(grid_.pp);
-  data_groups_.resize(grid_.pp);
-  context_groups_.resize(grid_.pp);
-  tensor_rings_.resize(grid_.pp);
-  make_vocabulary_groups();
+  vocabulary_groups_.resize(program.streams.size());
   for (int world_rank = 0; world_rank < grid_.size(); ++world_rank) {
     const RankGrid::Place place = grid_.place(world_rank);
-    const std::vector<int> members = grid_.tensor_group(world_rank);
+    const auto add = [&](std::vector<RankGroup>& to, const char* name, const Axes& axes,
+                         GroupUse use = GroupUse::collectives) {
+      if (grid_.index(place, axes) == 0) add_group(to, name, grid_.group(world_rank, axes), use);
+    };
+    const auto add_pair = [&](std::vector<RankGroup>& to, const char* name, int pp) {
+      add_group(to, name, {world_rank, grid_.group(world_rank, {.pp = true})[pp]});
+    };
+    for (uint32_t stream = 0; stream < program.streams.size(); ++stream)
+      if (program.streams[stream].kind == StreamKind::vocabulary)
+        add(vocabulary_groups_[stream], "vocabulary", {.pp = true});
+    if (program.vocabulary != Vocabulary::whole) add(shared_groups_, "vocabulary inside ops", {.pp = true});
     if (place.tp == 0) {
+      const std::vector<int> members = grid_.group(world_rank, {.tp = true});
       if (RankGroup group = make_group("tp", members); group.group) {
         TensorGroup made{
             std::move(group.ranks), std::move(group.group), new_group("tp inside ops", members), {}};
-        if (plan_.program.strategy.sequence_parallel) made.again = new_group("tp again", members);
+        if (program.strategy.sequence_parallel) made.again = new_group("tp again", members);
         tensor_groups_[place.pp].push_back(std::move(made));
       }
     }
-    if (place.cp == 0 && grid_.cp > 1)
-      add_group(context_groups_[place.pp], "cp", grid_.context_group(world_rank),
-                plan_.program.strategy.exchanges_heads() ? GroupUse::collectives : GroupUse::transfers);
-    if (place.tp == 0 && plan_.program.strategy.overlaps())
-      add_group(tensor_rings_[place.pp], "tp ring", members, GroupUse::transfers);
-    if (place.cp == 0 && place.dp == 0 && grid_.cp * grid_.dp > 1)
-      add_group(data_groups_[place.pp], "dp", grid_.data_group(world_rank));
-    if (plan_.program.schedule.placement.pipelines() > 1 && 2 * place.pp < grid_.pp) {
-      RankGrid::Place other = place;
-      other.pp = grid_.pp - 1 - place.pp;
-      add_group(pipeline_groups_, "pipelines", {world_rank, grid_.rank(other)});
-    }
-    // The ranks that divide the gradients: those of one replica, or with ZeRO-1 of all replicas; with
-    // post-validation, those of one stage.
-    const bool zero = plan_.program.strategy.zero, by_stage = plan_.program.strategy.post_validation;
-    if (place.tp == 0 && (place.pp == 0 || by_stage) && ((place.dp == 0 && place.cp == 0) || !zero)) {
-      std::vector<int> sharing = zero ? all : grid_.model_group(world_rank);
-      if (by_stage) std::erase_if(sharing, [&](int rank) { return grid_.place(rank).pp != place.pp; });
-      add_group(model_groups_, "model", sharing);
-    }
+    for (const auto& [axes, kind] : exchanges)
+      add(exchange_groups_[place.pp][axes], kind == OpKind::row_exchange ? "tp ring" : "cp", axes,
+          kind == OpKind::all_to_all ? GroupUse::collectives : GroupUse::transfers);
+    for (auto& [axes, groups] : data_groups_[place.pp]) add(groups, "dp", axes);
+    if (placement.pipelines() > 1 && 2 * place.pp < grid_.pp)
+      add_pair(pipeline_groups_, "pipelines", grid_.pp - 1 - place.pp);
+    add(model_groups_, "model", dividing);
+    if (reduces_embedding() && place.pp == first) add_pair(tied_groups_, "embedding", last);
   }
-  const Placement& placement = plan_.program.schedule.placement;
-  const int first = placement.rank_of(0), last = placement.rank_of(placement.stages() - 1);
-  for (int world_rank = 0; reduces_embedding() && world_rank < grid_.size(); ++world_rank) {
-    RankGrid::Place place = grid_.place(world_rank);
-    if (place.pp != first) continue;
-    place.pp = last;
-    add_group(tied_groups_, "embedding", {world_rank, grid_.rank(place)});
-  }
-  if (backend_.processes().count() > 1) world_ = make_group("world", all);
-}
-
-void Executor::make_vocabulary_groups() {
-  const Program& program = plan_.program;
-  vocabulary_groups_.resize(program.streams.size());
-  if (program.vocabulary == Vocabulary::whole) return;
-  const int per_stage = grid_.size() / grid_.pp;
-  for (int i = 0; i < per_stage; ++i) {
-    const std::vector<int> members = grid_.pipeline_group(i);
-    for (uint32_t stream = 0; stream < program.streams.size(); ++stream)
-      if (program.streams[stream].kind == StreamKind::vocabulary)
-        add_group(vocabulary_groups_[stream], "vocabulary", members);
-    add_group(shared_groups_, "vocabulary inside ops", members);
-  }
+  if (backend_.processes().count() > 1) world_ = make_group("world", grid_.group(0, kAllAxes));
 }
 
 void Executor::make_links() {
@@ -238,14 +220,9 @@ void Executor::make_links() {
   for (uint32_t stream = 0; stream < program.streams.size(); ++stream) {
     const ProgramStream& info = program.streams[stream];
     if (info.kind != StreamKind::p2p) continue;
-    const int per_stage = grid_.size() / grid_.pp;
-    for (int i = 0; i < per_stage; ++i) {
-      RankGrid::Place place = grid_.place(i);
-      const auto at = [&](int pp) {
-        place.pp = pp;
-        return grid_.rank(place);
-      };
-      const std::vector<int> ends{at(info.rank), at(info.peer)};
+    for (int i = 0; i < grid_.size() / grid_.pp; ++i) {
+      const std::vector<int> stages = grid_.group(i, {.pp = true}),
+                             ends{stages[info.rank], stages[info.peer]};
       Link link;
       link.sender = local(ends[0]);
       link.receiver = local(ends[1]);
@@ -275,50 +252,50 @@ Traffic Executor::traffic(const RankState& rank) const {
   for (const auto& links : links_)
     for (const Link& link : links)
       if (link.sender == &rank) traffic.sent_bytes += link.group->traffic(0).sent_bytes;
-  for (const auto* rings : {&context_groups_, &tensor_rings_})
-    for (const RankGroup& ring : (*rings)[rank.place.pp])
+  for (const auto& [axes, rings] : exchange_groups_[rank.place.pp])
+    for (const RankGroup& ring : rings)
       for (size_t i = 0; i < ring.ranks.size(); ++i)
         if (ring.ranks[i] == &rank)
           traffic.exchanged_bytes += ring.group->traffic(static_cast<int>(i)).sent_bytes;
   return traffic;
 }
 
+void Executor::for_each_bucket(int pp, int chunk,
+                               const std::function<void(const RankGroup&, size_t)>& use) const {
+  for (const auto& [axes, groups] : data_groups_[pp])
+    for (const RankGroup& group : groups) {
+      const std::vector<BucketState>& buckets = group.ranks.front()->chunks[chunk].buckets;
+      for (size_t bucket = 0; bucket < buckets.size(); ++bucket)
+        if (buckets[bucket].replicas == axes) use(group, bucket);
+    }
+}
+
 void Executor::visit_whole(
     Tensor BucketState::*which,
     const std::function<void(const RankState&, ChunkState&, int, const Tensor&)>& visit) {
   const bool shares = plan_.program.strategy.zero;
-  const auto is_first = [](const RankState& rank) { return rank.place.dp == 0 && rank.place.cp == 0; };
-  const auto visit_own = [&](RankState& rank, int chunk) {
-    int index = 0;
-    for (const BucketState& bucket : rank.chunks[chunk].buckets)
-      visit(rank, rank.chunks[chunk], index++, bucket.*which);
-  };
-  const auto visit_gathered = [&](RankGroup& group, int chunk, int index) {
+  const auto visit_first = [&](const RankGroup& group, int chunk, size_t index) {
     std::vector<Part> parts;
     for (RankState* rank : group.ranks) {
       const BucketState& bucket = rank->chunks[chunk].buckets[index];
       const Tensor& tensor = bucket.*which;
       const Tensor own = tensor.columns == bucket.share_size() ? tensor : bucket.share_of(tensor);
       const Tensor& all = which == &BucketState::weights ? bucket.weights : bucket.gradients;
-      parts.push_back({rank->compute.get(), own, all.part(0, group.group->size(), own.columns)});
+      parts.push_back(
+          {rank->compute.get(), own, shares ? all.part(0, group.group->size(), own.columns) : tensor});
     }
-    group.group->all_gather(parts);
-    for (size_t i = 0; i < parts.size(); ++i)
-      if (RankState& rank = *group.ranks[i]; is_first(rank))
-        visit(rank, rank.chunks[chunk], index, parts[i].out);
+    if (shares) group.group->all_gather(parts);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      RankState& rank = *group.ranks[i];
+      ChunkState& of = rank.chunks[chunk];
+      if (grid_.index(rank.place, of.buckets[index].replicas) == 0)
+        visit(rank, of, static_cast<int>(index), parts[i].out);
+    }
   };
   for (int pp = 0; pp < grid_.pp; ++pp)
-    for (int chunk = 0; chunk < plan_.program.schedule.chunks(); ++chunk) {
-      if (!shares) {
-        for (const auto& rank : ranks_)
-          if (rank->place.pp == pp && is_first(*rank)) visit_own(*rank, chunk);
-        continue;
-      }
-      for (RankGroup& group : data_groups_[pp]) {
-        const auto buckets = static_cast<int>(group.ranks.front()->chunks[chunk].buckets.size());
-        for (int index = 0; index < buckets; ++index) visit_gathered(group, chunk, index);
-      }
-    }
+    for (int chunk = 0; chunk < plan_.program.schedule.chunks(); ++chunk)
+      for_each_bucket(pp, chunk,
+                      [&](const RankGroup& group, size_t index) { visit_first(group, chunk, index); });
 }
 
 std::map<std::string, EmulatedUse> Executor::take_emulated_use() {

@@ -25,9 +25,8 @@ struct RankState {
   RankGrid::Place place;
   Device& device;
   /// `tp` is null if the tensor-parallel group has one rank: `compute` then runs its collectives. `gather`,
-  /// for the second all-gather for weight gradients, exists with sequence parallelism; `cp` with context
-  /// parallelism; `dp` with context or data parallelism, two pipelines, or a tied head on another stage;
-  /// `d2h` and `h2d` with offload.
+  /// for the second all-gather for weight gradients, exists with sequence parallelism; `cp`, `dp`, `d2h` and
+  /// `h2d` where the Program has the rank's stream.
   std::unique_ptr<Stream> compute, tp, cp, dp, gather, d2h, h2d;
   std::map<uint32_t, std::unique_ptr<Stream>> vocabulary;  // by stream of the Program, of any rank
   std::optional<UnitContext> context, encoder;             // of the language model; of its vision encoder
