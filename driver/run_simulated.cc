@@ -49,7 +49,7 @@ std::vector<int> layers_by_rule(const Experiment& experiment, int stages) {
 }
 
 BucketRule bucket_rule(const Experiment& experiment, const ModelConfig& model) {
-  BucketRule rule = megatron_bucket_rule(model, experiment.strategy.tp, experiment.strategy.replicas());
+  BucketRule rule = megatron_bucket_rule(model, experiment.strategy);
   if (experiment.hardware && experiment.hardware->recipe.bucket_parameters > 0)
     rule.size = experiment.hardware->recipe.bucket_parameters;
   return rule;

@@ -91,7 +91,7 @@ TEST(StepBound, IsNeverAboveAStepOnHardware) {
     Lowering lowering = draw.lowering(strategy, *schedule);
     lowering.embedding = lowering.optimizer = true;
     if (vision) lowering.vision_layers = j.model.vision.layers;
-    lowering.buckets = megatron_bucket_rule(j.model, strategy.tp, strategy.replicas());
+    lowering.buckets = megatron_bucket_rule(j.model, strategy);
     if (is_by_times(lowering.braid)) lowering.braid = BraidPolicy::static_merge;
     const int microbatches = schedule->microbatches;
     const Program program = lower(*std::move(schedule), layers, lowering);

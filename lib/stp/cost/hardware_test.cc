@@ -211,7 +211,7 @@ TEST(HardwareCostTable, ReducesTheFirstStageBucketByBucket) {
     const Program program = lower(schedule, {3, 2},
                                   {.strategy = {.zero = zero},
                                    .data_parallel = true,
-                                   .buckets = megatron_bucket_rule(j.model, 2, 4),
+                                   .buckets = megatron_bucket_rule(j.model, {.tp = 2, .dp = 4}),
                                    .embedding = true});
     // An MLP, 145 million parameters of the rank, fills one; an attention of 31 and the next MLP fill
     // another.

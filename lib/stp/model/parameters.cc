@@ -120,6 +120,11 @@ std::vector<Parameter> unit_parameters(const ModelConfig& model, Unit unit) {
   }
 }
 
+double parameters_of_rank(const ModelConfig& model, Unit unit, const Strategy& strategy) {
+  return model.parameters_of(unit) / strategy.tp +
+         (unit == Unit::embedding ? model.position_parameters() : 0);
+}
+
 std::string parameter_name(const ParameterPart& part, int layer) {
   if (layer < 0) return part.name;
   const bool vision = part.name.starts_with(kVision);

@@ -58,6 +58,9 @@ struct Parameter {
 /// its name: a copy, with the same values and, once they are summed, the same gradients.
 std::vector<Parameter> unit_parameters(const ModelConfig& model, Unit unit);
 
+/// Parameters of a unit on a rank, in one layer, as if tensor parallelism divided all but learned positions.
+double parameters_of_rank(const ModelConfig& model, Unit unit, const Strategy& strategy);
+
 /// "layers.3.attn.q.weight" or "vision.layers.3.attn.q.weight". `layer` counts over the whole language model
 /// or encoder; −1 for units outside layers.
 std::string parameter_name(const ParameterPart& part, int layer);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "stp/base/error.h"
+#include "stp/model/parameters.h"
 
 namespace stp {
 
@@ -56,12 +57,11 @@ std::vector<UnitOfChunk> units_of_chunk(int layers, const ChunkEnds& ends) {
   return units;
 }
 
-BucketRule megatron_bucket_rule(const ModelConfig& model, int tp, int replicas) {
-  BucketRule rule{.size = std::max(40e6, 1e6 * replicas)};
+BucketRule megatron_bucket_rule(const ModelConfig& model, const Strategy& strategy) {
+  BucketRule rule{.size = std::max(40e6, 1e6 * strategy.replicas())};
   for (const Unit unit : kUnits)
     if (!(unit == Unit::head && model.tied()))
-      rule.parameters[static_cast<size_t>(unit)] = model.parameters_of(unit) / tp;
-  rule.parameters[static_cast<size_t>(Unit::embedding)] += model.position_parameters();
+      rule.parameters[static_cast<size_t>(unit)] = parameters_of_rank(model, unit, strategy);
   return rule;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "stp/model/config.h"
+#include "stp/model/strategy.h"
 
 namespace stp {
 
@@ -43,10 +44,9 @@ struct BucketRule {
   std::array<double, kUnits.size()> parameters{};  // of a rank, by unit
 };
 
-/// Megatron-LM's default: max(40 · 10⁶, 10⁶ · `replicas`) parameters. `replicas` (dp · cp) ranks hold the
-/// same parameters. The rule counts the first virtual stage's units; a head tied to the embedding adds no
-/// parameters.
-BucketRule megatron_bucket_rule(const ModelConfig& model, int tp, int replicas);
+/// Megatron-LM's default: max(40 · 10⁶, 10⁶ · replicas()) parameters. The rule counts the first virtual
+/// stage's units; a head tied to the embedding adds no parameters.
+BucketRule megatron_bucket_rule(const ModelConfig& model, const Strategy& strategy);
 
 /// Units of a chunk whose gradients are reduced together, and whose weights are gathered together, after
 /// Megatron-LM's DistributedDataParallel.

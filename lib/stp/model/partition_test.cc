@@ -62,15 +62,15 @@ TEST(EvenPartition, GivesTheRemainderToTheFirstStages) {
 
 TEST(Buckets, AreMegatronsByDefault) {
   const ModelConfig config = model("llm-12.1b"), tied = model("gpt-22b");
-  EXPECT_EQ(megatron_bucket_rule(config, 4, 8).size, 40e6);
-  EXPECT_EQ(megatron_bucket_rule(config, 4, 64).size, 64e6);
+  EXPECT_EQ(megatron_bucket_rule(config, {.tp = 4, .dp = 8}).size, 40e6);
+  EXPECT_EQ(megatron_bucket_rule(config, {.tp = 4, .cp = 8, .dp = 8}).size, 64e6);
   const auto of = [](const BucketRule& rule, Unit unit) {
     return rule.parameters[static_cast<size_t>(unit)];
   };
   for (const Unit unit : kUnits)
-    EXPECT_EQ(of(megatron_bucket_rule(config, 4, 8), unit), config.parameters_of(unit) / 4);
-  EXPECT_EQ(of(megatron_bucket_rule(tied, 8, 8), Unit::head), 0);
-  EXPECT_EQ(of(megatron_bucket_rule(tied, 8, 8), Unit::embedding),
+    EXPECT_EQ(of(megatron_bucket_rule(config, {.tp = 4, .dp = 8}), unit), config.parameters_of(unit) / 4);
+  EXPECT_EQ(of(megatron_bucket_rule(tied, {.tp = 8, .dp = 8}), Unit::head), 0);
+  EXPECT_EQ(of(megatron_bucket_rule(tied, {.tp = 8, .dp = 8}), Unit::embedding),
             tied.vocabulary_parameters() / 8 + tied.position_parameters());
 }
 
