@@ -343,8 +343,7 @@ double bytes_of_run(const Program& program, const Experiment& experiment) {
   job.shape.shares_vocabulary = program.vocabulary != Vocabulary::whole;
   job.model.variant.tied = false;                      // a rank with both ends has two copies
   const int states = run.type == DType::bf16 ? 3 : 2;  // two moments, and the master
-  const double of_parameter =
-      element + state + states * state / (program.strategy.zero ? strategy.replicas() : 1);
+  const double of_parameter = element + state + states * state / job.optimizer_shares();
   const auto parameters = parameters_per_rank(job, program.layers_per_stage, program.schedule.placement);
   double bytes = of_parameter * std::accumulate(parameters.begin(), parameters.end(), 0.0);
   for (const double saved : peak_activation_bytes(
