@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <tuple>
 
 #include "run_simulated.h"
 #include "stp/cost/memory.h"
@@ -39,6 +40,16 @@ double peak_of(const Job& job, const Program& program, const Experiment& experim
 }
 
 }  // namespace
+
+double even_margin_gb(const Experiment& experiment) {
+  const auto& [model, profile] = std::tie(experiment.hardware->model, experiment.hardware->profile);
+  const Job job = job_of(experiment);
+  const double parameters = parameters_per_rank(job, {model.layers}, Placement::loop(1, 1))[0];
+  const ParameterBytes bytes = parameter_bytes(parameters / experiment.strategy.pp, job);
+  return (profile.memory_bytes - profile.fixed_memory_bytes - bytes.weights - bytes.gradients -
+          bytes.optimizer) /
+         1e9;
+}
 
 Fits fits_into_memory(const Experiment& experiment, const Placement& placement, const Program& order) {
   return [&experiment, &placement, &order, job = job_of(experiment, order.vocabulary)](

@@ -15,6 +15,8 @@ namespace stp {
 std::vector<RankResult::Memory> memory_by_rank(const Experiment& experiment, const Program& program);
 /// The GPU's memory less that of the fullest rank.
 double margin_gb(const Experiment& experiment, const Program& program);
+/// The same if parameters and their state were spread evenly over ranks, and there were no activations.
+double even_margin_gb(const Experiment& experiment);
 /// `peak_error`: the share of the peak that the margin must have, too, to be sure.
 Fit fit_of(const HardwareProfile& profile, double margin_gb, double peak_error = 0);
 

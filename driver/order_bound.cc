@@ -1,8 +1,11 @@
 #include "order_bound.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "run_simulated.h"
+#include "stp/cost/balance.h"
+#include "stp/model/partition.h"
 #include "stp/simulate/simulate.h"
 
 namespace stp {
@@ -17,6 +20,18 @@ CostTable bounding_table(const Experiment& experiment, const Program& program) {
   for (auto* const of_stages : {&table.gradient_reduce, &table.gradient_scatter, &table.weight_gather})
     for (std::vector<double>& of_stage : *of_stages) std::ranges::fill(of_stage, 0);
   return table;
+}
+
+double even_seconds(const Experiment& experiment) {
+  const int pp = experiment.strategy.pp, layers = experiment.hardware->model.layers;
+  Experiment plain = experiment;
+  plain.braid = BraidPolicy::static_merge;
+  const Schedule none{"", Placement::loop(pp, 1), plain.microbatches, std::vector<std::vector<Block>>(pp)};
+  const std::vector<int> split = even_partition(layers, pp);
+  const Lowering lowering = lowering_for(plain, none, split);
+  const SplitCosts costs = split_costs(cost_table_of(plain, outline(none, split, lowering)), lowering, pp);
+  const double fixed = std::accumulate(costs.stage.begin(), costs.stage.end(), 0.0);
+  return (fixed + costs.layer * layers) * plain.microbatches / pp;
 }
 
 // Three stages on one rank, one pass after the other; each waits for the one before, or for nothing.

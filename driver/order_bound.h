@@ -13,6 +13,9 @@ namespace stp {
 /// Costs of an outline for bounds: without reductions of gradients, whose buckets it does not know.
 CostTable bounding_table(const Experiment& experiment, const Program& program);
 
+/// Seconds of a step whose compute is spread evenly over ranks: no split and no order is faster.
+double even_seconds(const Experiment& experiment);
+
 /// Bounds steps of orders of one configuration, whatever its number of microbatches, placement and order.
 ///
 /// A block occupies its rank's compute stream at least as long as its compute takes, and as long as each of

@@ -159,8 +159,8 @@ std::vector<int> balanced_layers(const Schedule& schedule, const Experiment& exp
         .timeline.step_s;
   };
   const auto ops = static_cast<double>(lower(schedule, *split, lowering).ops.size());
-  return fastest_nearby(*split, costs, placement, first, fits, microbatches, step_seconds,
-                        static_cast<int>(kOpsOfSplits / ops));
+  return fastest_nearby(*split, layers_by_rule(experiment, placement.stages()), costs, placement, first, fits,
+                        microbatches, step_seconds, static_cast<int>(kOpsOfSplits / ops));
 }
 
 Schedule schedule_of_file(const ScheduleChoice& choice, const Experiment& experiment) {

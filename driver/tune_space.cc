@@ -169,17 +169,19 @@ std::vector<std::string> complications(const Experiment& experiment, const Sched
 }
 
 void Refused::add(const InputError& error, size_t count) {
-  if (first.empty()) first = error.what();
-  by_reason[without_numbers(error.what())] += count;
+  const std::string reason = without_numbers(error.what());
+  by_reason[reason] += count;
+  messages.emplace(reason, error.what());
 }
 
 void Refused::add(const Refused& other) {
-  if (first.empty()) first = other.first;
   for (const auto& [reason, count] : other.by_reason) by_reason[reason] += count;
+  messages.insert(other.messages.begin(), other.messages.end());
 }
 
 InputError Refused::all() const {
-  return {"", "", "all configurations are refused, the first one: " + first, ""};
+  const auto most = std::ranges::max_element(by_reason, {}, [](const auto& each) { return each.second; });
+  return {"", "", "all configurations are refused, most of them: " + messages.at(most->first), ""};
 }
 
 TuneSpace::TuneSpace(const TuneOptions& options)

@@ -15,7 +15,7 @@ namespace stp {
 /// Configurations that are refused.
 struct Refused {
   std::map<std::string, size_t> by_reason;  // without its numbers and remedy: "schedules: N microbatches …"
-  std::string first;                        // the whole message
+  std::map<std::string, std::string> messages;  // the first of each reason, whole
 
   void add(const InputError& error, size_t count);
   void add(const Refused& other);

@@ -13,9 +13,6 @@
 #include "interrupt.h"
 #include "order_bound.h"
 #include "progress.h"
-#include "stp/cost/balance.h"
-#include "stp/cost/memory.h"
-#include "stp/model/partition.h"
 #include "table.h"
 
 namespace stp {
@@ -144,7 +141,9 @@ class Search {
     const Recompute& recompute = experiment.strategy.recompute;
     const auto first_alike = std::ranges::find(space_.savers, recompute, &Saver::recompute);
     return remembered(costs_, {piece.plan, experiment.chunks, first_alike - space_.savers.begin()}, [&] {
-      const PassCosts costs = costs_for_generator(experiment, experiment.chunks);
+      Experiment even = experiment;  // whatever layers the first of those that share these costs has
+      even.layers_per_chunk.clear();
+      const PassCosts costs = costs_for_generator(even, even.chunks);
       const auto rounded = [&](double cost) { return std::round(10 * cost / costs.F) / 10; };
       return PassCosts{1, rounded(costs.I), rounded(costs.W), rounded(costs.p2p)};
     });
@@ -180,32 +179,11 @@ class Search {
   std::map<std::tuple<size_t, std::string, int, LayerSplit, Vocabulary>, Placed> placed_;
 };
 
-// Gigabytes that remain if parameters and their state were spread evenly over ranks, without activations;
-// seconds if all compute were.
-std::pair<double, double> ideal(const Experiment& plan) {
-  const auto& [model, profile] = std::tie(plan.hardware->model, plan.hardware->profile);
-  const int pp = plan.strategy.pp;
-  const std::vector<int> layers(pp, model.layers / pp + 1);
-  const Job job = job_of(plan);
-  Experiment plain = plan;
-  plain.braid = BraidPolicy::static_merge;
-  const Schedule none{"", Placement::loop(pp, 1), plan.microbatches, std::vector<std::vector<Block>>(pp)};
-  const Lowering lowering = lowering_for(plain, none, layers);
-  const CostTable table = cost_table_of(plain, outline(none, even_partition(model.layers, pp), lowering));
-  const SplitCosts costs = split_costs(table, lowering, pp);
-  double seconds = costs.layer * model.layers;
-  for (const double stage : costs.stage) seconds += stage;
-  const ParameterBytes bytes =
-      parameter_bytes(parameters_per_rank(job, {model.layers}, Placement::loop(1, 1))[0] / pp, job);
-  return {(profile.memory_bytes - profile.fixed_memory_bytes - bytes.weights - bytes.gradients -
-           bytes.optimizer) /
-              1e9,
-          seconds * plan.microbatches / pp};
-}
-
 void Search::add_families() {
   std::vector<std::pair<double, double>> ideals(space_.plans.size());
-  on_all_cores(ideals.size(), [&](size_t plan) { ideals[plan] = ideal(space_.plans[plan]); });
+  on_all_cores(ideals.size(), [&](size_t plan) {
+    ideals[plan] = {even_margin_gb(space_.plans[plan]), even_seconds(space_.plans[plan])};
+  });
   check_interrupted();
   size_t id = 0;
   for (size_t plan = 0; plan < ideals.size(); ++plan) {
@@ -428,16 +406,22 @@ void Search::take(PieceResult made) {
   counts.same += made.same;
   counts.refused.add(made.refused);
   for (Piece& member : made.members) queue_.push(std::move(member));
-  for (const Piece& piece : made.unfit) {
+  const auto lacks_least = [&](double margin_gb) {
     ++counts.unfit;
-    if (result_.nearest && result_.nearest->outcome.margin_gb >= piece.margin_gb) continue;
+    return !result_.nearest || result_.nearest->outcome.margin_gb < margin_gb;
+  };
+  for (const Piece& piece : made.unfit) {
+    if (!lacks_least(piece.margin_gb)) continue;
     const Experiment experiment = experiment_of(piece);
     result_.nearest = tuned_of(experiment, *schedule_of(experiment), piece);
     result_.nearest->outcome.margin_gb = piece.margin_gb;
   }
   if (!made.tuned) return;
+  if (made.tuned->fit == Fit::no) {  // simulated all the same by an exhaustive search
+    if (lacks_least(made.tuned->outcome.margin_gb)) result_.nearest = *std::move(made.tuned);
+    return;
+  }
   ++(made.reused ? counts.reused : counts.simulated);
-  if (made.tuned->fit == Fit::no) return;
   steps_.insert(made.tuned->outcome.step_s);
   result_.points.push_back(made.tuned->outcome);
   result_.names.push_back(made.tuned->name());

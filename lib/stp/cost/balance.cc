@@ -189,10 +189,11 @@ SplitCosts split_costs(const CostTable& table, const Lowering& lowering, int sta
   const Strategy& strategy = lowering.strategy;
   const UnitChains units = unit_chains(table, lowering);
   const auto seconds = [&](const PassChains& of) {
-    double sum = 0;
-    for (const ChainCost& chain : {of.F, of.B_I, of.B_W})
-      sum += chain.compute + (strategy.exchanges_heads() ? chain.cp : 0);
-    return strategy.parts_of_microbatch() * sum;
+    const auto sum = [&](const ChainCost& one, const ChainCost& other = {}) {
+      return one.compute + other.compute + (strategy.exchanges_heads() ? one.cp + other.cp : 0);
+    };
+    // GEMMs beside a collective have fewer SMs, so that B may take longer than I and W.
+    return strategy.parts_of_microbatch() * (sum(of.F) + std::min(sum(of.I, of.W), sum(of.B_I, of.B_W)));
   };
   const int again = strategy.recompute.first;
   SplitCosts costs{.layer = seconds(again > 0 ? units.other : units.layer),
@@ -371,12 +372,21 @@ std::set<int> nearby(int stage, const Placement& placement, int first) {
 
 }  // namespace
 
-std::vector<int> fastest_nearby(std::vector<int> split, const SplitCosts& costs, const Placement& placement,
-                                int first, const Fits& fits, double microbatches,
-                                const StepSeconds& step_seconds, int most) {
+std::vector<int> fastest_nearby(std::vector<int> split, const std::vector<int>& other,
+                                const SplitCosts& costs, const Placement& placement, int first,
+                                const Fits& fits, double microbatches, const StepSeconds& step_seconds,
+                                int most) {
   if (most <= 0) return split;
   double best = step_seconds(split);
   std::set<std::vector<int>> simulated{split};  // one that was not faster then is not faster now
+  bool other_fits = true;
+  for (int stage = 0; stage < placement.stages(); ++stage)
+    other_fits = other_fits && fits_rank_of(stage, other, placement, fits);
+  if (other_fits && simulated.insert(other).second && --most > 0)
+    if (const double seconds = step_seconds(other); seconds < best * (1 - kFaster)) {
+      best = seconds;
+      split = other;
+    }
   for (bool moved = true; moved;) {
     moved = false;
     for (int from = first; from < placement.stages(); ++from)

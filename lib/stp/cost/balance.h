@@ -26,8 +26,9 @@ struct SplitCosts {
   [[nodiscard]] std::vector<double> of_stages(const std::vector<int>& layers) const;
 };
 
-/// The costs of `stages` virtual stages from a cost table: compute and all-to-alls, which nothing hides.
-/// Other communication is left out, because the schedule decides how much of it is hidden.
+/// The costs of `stages` virtual stages from a cost table: compute and all-to-alls, which nothing hides, of
+/// the shorter of B and I and W. Other communication is left out, because the schedule decides how much of it
+/// is hidden.
 SplitCosts split_costs(const CostTable& table, const Lowering& lowering, int stages);
 
 /// Seconds that the most loaded place of a pipeline works on one microbatch. A place is a rank with all its
@@ -54,12 +55,14 @@ std::optional<std::vector<int>> balanced_partition(int layers, const SplitCosts&
 /// Simulated seconds of a step with a split.
 using StepSeconds = std::function<double(const std::vector<int>& layers)>;
 
-/// Improves `split` by simulation, which knows the order of the schedule: moves single layers between
-/// adjacent virtual stages and between the chunks of a rank, while a step gets shorter by 0.01 % or more and
-/// the split fits. Tries at most `most` splits, and none whose busiest rank's compute, `microbatches` times
-/// that of one microbatch, is already too long. Simulates none twice.
-std::vector<int> fastest_nearby(std::vector<int> split, const SplitCosts& costs, const Placement& placement,
-                                int first, const Fits& fits, double microbatches,
-                                const StepSeconds& step_seconds, int most);
+/// Improves `split`, or `other` if that fits and is faster, by simulation, which knows the order of the
+/// schedule: moves single layers between adjacent virtual stages and between the chunks of a rank, while a
+/// step gets shorter by 0.01 % or more and the split fits. Tries at most `most` splits, and none whose
+/// busiest rank's compute, `microbatches` times that of one microbatch, is already too long. Simulates none
+/// twice.
+std::vector<int> fastest_nearby(std::vector<int> split, const std::vector<int>& other,
+                                const SplitCosts& costs, const Placement& placement, int first,
+                                const Fits& fits, double microbatches, const StepSeconds& step_seconds,
+                                int most);
 
 }  // namespace stp

@@ -159,7 +159,7 @@ TEST(Balance, NearbySplitsAreTriedByTheirSteps) {
   int asked = 0;
   bool twice = false;
   const auto from = [&](const std::vector<int>& split, const Fits& fits, double microbatches, int most,
-                        int first = 0) {
+                        int first = 0, const std::vector<int>& other = {}) {
     asked = 0;
     std::set<std::vector<int>> seen;
     const auto step_seconds = [&](const std::vector<int>& layers) {
@@ -170,7 +170,8 @@ TEST(Balance, NearbySplitsAreTriedByTheirSteps) {
         seconds += std::abs(layers[stage] - target[stage]);
       return seconds;
     };
-    return fastest_nearby(split, costs, placement, first, fits, microbatches, step_seconds, most);
+    return fastest_nearby(split, other.empty() ? split : other, costs, placement, first, fits, microbatches,
+                          step_seconds, most);
   };
   EXPECT_EQ(from({3, 3, 2, 2}, all_fit, 1, 1000), target);
   const int without_bound = asked;
@@ -184,6 +185,11 @@ TEST(Balance, NearbySplitsAreTriedByTheirSteps) {
   EXPECT_EQ(asked, 3);
   EXPECT_THAT(from({3, 3, 2, 2}, all_fit, 1, 0), ElementsAre(3, 3, 2, 2));
   EXPECT_EQ(asked, 0);
+  // Another split that is faster, and fits, is the one to improve.
+  EXPECT_THAT(from({5, 0, 0, 5}, all_fit, 1, 1, 0, {3, 2, 3, 2}), ElementsAre(5, 0, 0, 5));
+  EXPECT_THAT(from({5, 0, 0, 5}, all_fit, 1, 2, 0, {3, 2, 3, 2}), ElementsAre(3, 2, 3, 2));
+  EXPECT_EQ(from({5, 0, 0, 5}, all_fit, 1, 1000, 0, {3, 2, 3, 2}), target);
+  EXPECT_THAT(from({5, 0, 0, 5}, two_behind, 1, 2, 0, target), ElementsAre(4, 1, 0, 5));
   EXPECT_FALSE(twice);
 }
 
