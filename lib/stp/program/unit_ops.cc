@@ -61,15 +61,13 @@ OpId UnitOps::add_parts(SegmentOf of, ValueId from, ValueId to, const std::funct
   if (core_again(of.segment, strategy_.recompute)) add_core(of, UnitPass::F);
   Ref home = add_core(of, pass);
   const int pieces = this->pieces(of.segment);
-  for (int piece = 0; piece + 1 < pieces; ++piece) {
+  for (int piece = 0;; ++piece) {
     b_.begin_op();
     b_.depend(std::exchange(home, kNothing));
-    add_part(of, {UnitPart::after, pass, piece});
+    const OpId op = add_part(of, {UnitPart::after, pass, piece}, kNoValue, pieces == 1 ? to : kNoValue);
+    if (piece + 1 == pieces) return op;
     add_reduction(of, to, piece);
   }
-  b_.begin_op();
-  b_.depend(home);
-  return add_part(of, {UnitPart::after, pass, pieces - 1}, kNoValue, pieces == 1 ? to : kNoValue);
 }
 
 // Adds the part before the core, with an exchange of rows beside each step but the last. The first exchange
