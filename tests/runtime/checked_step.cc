@@ -5,6 +5,7 @@
 
 #include "stp/base/error.h"
 #include "stp/cost/memory.h"
+#include "stp/model/components.h"
 #include "support/saved_memory.h"
 
 namespace stp {
@@ -28,15 +29,10 @@ Traffic declared_traffic(const Program& program, int rank, const ModelConfig& mo
     if (op.kind == OpKind::all_gather) add(traffic.all_gather_bytes, share);
     if (op.kind == OpKind::transfer) add(traffic.sent_bytes, op.tensors() * share);
     if (is_norm_transfer(op.kind)) add(traffic.sent_bytes, sizeof(double));
-    if (op.kind == OpKind::row_exchange) {
-      add(traffic.exchanged_bytes, share);
-    } else if (op.kind == OpKind::all_to_all) {
-      const bool of_qkv = (op.unit_pass == UnitPass::F) == (op.step == 1);
-      const double bytes = of_qkv ? qkv_bytes(model, shape) : attention_output_bytes(model, shape);
-      add(traffic.exchanged_bytes, bytes * (shape.strategy.cp - 1) / shape.strategy.cp);
-    } else if (is_exchange(op.kind)) {
-      add(traffic.exchanged_bytes, kv_bytes(model, shape));
-    }
+    if (op.kind != OpKind::exchange) continue;
+    const double bytes = exchange_bytes(model, shape, op.exchange);
+    const int cp = shape.strategy.cp;
+    add(traffic.exchanged_bytes, rule_of(op.exchange).all_to_all ? bytes * (cp - 1) / cp : bytes);
   }
   // Of all pipeline ranks: a tensor, and with S's sum the maximum, the sum and the target's logit of a token.
   for (const Op& op : program.ops) {

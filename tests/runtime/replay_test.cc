@@ -83,8 +83,8 @@ void expect_each_rank_does_the_same(const std::string& name, const RankGrid& gri
       ASSERT_EQ(step.known[op], own || comes || is_of_all_stages(ops.ops[op].kind)) << describe(ops, op);
       if (transfer && own) sends += ops.ops[op].tensors();
       if (comes) receives += ops.ops[op].tensors();
-      if (own && is_exchange(ops.ops[op].kind))
-        ++(ops.ops[op].kind == OpKind::all_to_all ? all_to_alls : exchanges);
+      if (own && ops.ops[op].kind == OpKind::exchange)
+        ++(rule_of(ops.ops[op].exchange).all_to_all ? all_to_alls : exchanges);
     }
     EXPECT_EQ(exchanges + all_to_alls > 0, grid.cp > 1 || variant.overlapped > 1);
     EXPECT_EQ(asked.calls[CallKind::all_to_all], all_to_alls);

@@ -18,14 +18,15 @@ namespace stp {
 namespace {
 
 using namespace testing_support;
-using Kind = std::tuple<OpKind, Unit, UnitPass, UnitPart>;
+using Kind = std::tuple<OpKind, Unit, UnitPass, UnitPart, Exchange>;
 
 Kind kind_of(const Op& op) {
   const bool of_unit = op.kind == OpKind::compute || op.kind == OpKind::weight_gradients ||
-                       is_collective(op.kind) || is_exchange(op.kind);
-  if (!of_unit) return {op.kind, Unit::attn, UnitPass::F, UnitPart::whole};
+                       is_collective(op.kind) || op.kind == OpKind::exchange;
+  if (!of_unit) return {op.kind, Unit::attn, UnitPass::F, UnitPart::whole, {}};
   // A weight_gradients op is all of its unit's weight gradients, or what is left behind the all-reduce.
-  return {op.kind, op.unit, op.kind == OpKind::weight_gradients ? UnitPass::W_late : op.unit_pass, op.part};
+  return {op.kind, op.unit, op.kind == OpKind::weight_gradients ? UnitPass::W_late : op.unit_pass, op.part,
+          op.exchange};
 }
 
 void expect_simulated(const std::string& schedule, const Variant& variant, int dp, std::set<Kind>& seen) {
@@ -55,9 +56,9 @@ void expect_simulated(const std::string& schedule, const Variant& variant, int d
 std::set<Kind> all_kinds() {
   std::set<Kind> kinds;
   const auto add = [&](OpKind kind, const std::vector<Unit>& units, const std::vector<UnitPass>& passes,
-                       UnitPart part = UnitPart::whole) {
+                       UnitPart part = UnitPart::whole, Exchange exchange = {}) {
     for (const Unit unit : units)
-      for (const UnitPass pass : passes) kinds.insert({kind, unit, pass, part});
+      for (const UnitPass pass : passes) kinds.insert({kind, unit, pass, part, exchange});
   };
   using enum Unit;
   using enum UnitPass;
@@ -84,9 +85,11 @@ std::set<Kind> all_kinds() {
     add(OpKind::compute, layer, {F, I}, part);
   add(OpKind::compute, layer, {F}, UnitPart::norm);
   add(OpKind::reduce_scatter, layer, {F}, UnitPart::after);
-  add(OpKind::row_exchange, layer, {F, I});
-  for (const OpKind kind : {OpKind::kv_exchange, OpKind::all_to_all}) add(kind, {attn}, {F, I});
-  add(OpKind::kv_gradient_exchange, {attn}, {I});
+  const UnitPart whole = UnitPart::whole;
+  add(OpKind::exchange, layer, {F, I}, whole, Exchange::rows);
+  for (const Exchange each : {Exchange::kv, Exchange::qkv, Exchange::output})
+    add(OpKind::exchange, {attn}, {F, I}, whole, each);
+  add(OpKind::exchange, {attn}, {I}, whole, Exchange::kv_gradients);
   return kinds;
 }
 

@@ -106,13 +106,14 @@ class Draw {
       for (const UnitPass pass : {UnitPass::F, UnitPass::I}) set_parts(table, lowering.strategy, unit, pass);
     if (lowering.strategy.overlaps()) table.bulk = {{{seconds(), seconds()}, {seconds(), seconds()}}};
     for (double* const each :
-         {&table.kv_exchange, &table.qkv_all_to_all, &table.output_all_to_all, &table.all_reduce,
-          &table.reduce_scatter, &table.all_gather, &table.row_exchange, &table.piece_scatter[0],
+         {&table.at(Exchange::kv), &table.at(Exchange::qkv), &table.at(Exchange::output), &table.all_reduce,
+          &table.reduce_scatter, &table.all_gather, &table.at(Exchange::rows), &table.piece_scatter[0],
           &table.piece_scatter[1], &table.last_piece_scatter[0], &table.last_piece_scatter[1],
           &table.transfer_within_node, &table.transfer_between_nodes, &table.embedding_reduce,
           &table.gradient_reduce_per_layer, &table.number_within_node, &table.number_between_nodes,
           &table.offload_per_layer, &table.reload_per_layer})
       *each = communication();
+    table.at(Exchange::kv_gradients) = table.at(Exchange::kv);
     table.transfer_beside_another = table.transfer_between_nodes * up_to(2);
     for (int rank = 0; rank < schedule.pp(); ++rank) {
       table.node_of_rank.push_back(rank / 2);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <random>
 #include <string>
@@ -30,14 +31,10 @@ inline std::string op_text(const Program& program, OpId id) {
       return of_action(to_string(op.unit, op.unit_pass) + suffix(op.part) + at +
                        (steps ? ", step " + step : ""));
     }
-    case OpKind::kv_exchange:
-      return of_action("KV " + of_unit + ", " + step);
-    case OpKind::kv_gradient_exchange:
-      return of_action("dKV " + of_unit + ", " + step);
-    case OpKind::all_to_all:
-      return of_action("A2A " + of_unit + ", " + step);
-    case OpKind::row_exchange:
-      return of_action("rows " + of_unit + ", " + step);
+    case OpKind::exchange: {
+      constexpr std::array kNames{"KV ", "dKV ", "A2A ", "A2A ", "rows "};
+      return of_action(kNames.at(static_cast<size_t>(op.exchange)) + of_unit + ", " + step);
+    }
     case OpKind::weight_gradients:
       return of_action(to_string(op.unit) + ".W both" + at);
     case OpKind::all_reduce:

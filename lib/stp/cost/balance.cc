@@ -190,7 +190,7 @@ SplitCosts split_costs(const CostTable& table, const Lowering& lowering, int sta
   const UnitChains units = unit_chains(table, lowering);
   const auto seconds = [&](const PassChains& of) {
     const auto sum = [&](const ChainCost& one, const ChainCost& other = {}) {
-      return one.compute + other.compute + (strategy.exchanges_heads() ? one.cp + other.cp : 0);
+      return one.compute + other.compute + (strategy.in_ring() ? 0 : one.cp + other.cp);
     };
     // GEMMs beside a collective have fewer SMs, so that B may take longer than I and W.
     return strategy.parts_of_microbatch() * (sum(of.F) + std::min(sum(of.I, of.W), sum(of.B_I, of.B_W)));

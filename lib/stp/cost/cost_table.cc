@@ -84,13 +84,8 @@ double seconds(const Program& program, OpId id, const CostTable& table) {
     case OpKind::compute:
     case OpKind::weight_gradients:
       return compute_seconds(op, program.stream_of(id).rank, table);
-    case OpKind::kv_exchange:
-    case OpKind::kv_gradient_exchange:
-      return table.kv_exchange;
-    case OpKind::all_to_all:
-      return (op.unit_pass == UnitPass::F) == (op.step == 1) ? table.qkv_all_to_all : table.output_all_to_all;
-    case OpKind::row_exchange:
-      return table.row_exchange;
+    case OpKind::exchange:
+      return table.at(op.exchange);
     case OpKind::all_reduce:
       return table.all_reduce_of(op.unit, op.unit_pass);
     case OpKind::reduce_scatter:
@@ -142,7 +137,7 @@ double factor(const Program& program, OpId id, const CostTable& table, const std
   };
   if (op.kind == OpKind::transfer)
     return op.tensors() == 1 ? of_value(op.input) : (of_value(op.input) + of_value(op.output)) / 2;
-  if (of_layer || is_collective(op.kind) || is_exchange(op.kind) || is_host_copy(op.kind))
+  if (of_layer || is_collective(op.kind) || op.kind == OpKind::exchange || is_host_copy(op.kind))
     product *= microbatch_factor(table.microbatch_factors, program, op.microbatch);
   return product;
 }

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <array>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "stp/model/components.h"
 #include "stp/program/lower.h"
 
 namespace stp {
@@ -27,20 +29,16 @@ struct CostTable {
 
     [[nodiscard]] double step(UnitPart part, int step) const;
   };
-  std::array<std::array<Parts, 2>, 2> parts;  // [attn, mlp][F, I]
-  double kv_exchange = 0;                     // keys and values of a rank's tokens, or their gradients
-  double qkv_all_to_all = 0,
-         output_all_to_all = 0;  // q, k and v; the attention's output; or gradients
+  std::array<std::array<Parts, 2>, kUnits.size()> parts;  // by unit, of F and I
+  std::array<double, std::size(kExchanges)> exchange{};
   double all_reduce = 0;
   double vision_all_reduce = 0, merged_all_reduce = 0;  // a vision encoder's units; the merger's F
   double reduce_scatter = 0, all_gather = 0;            // with sequence parallelism, in place of all_reduce
   /// With TpOverlap::flux: the parts of these that fusion does not hide, by unit, for F and I. The
   /// embedding's reduce-scatter and its gradient's all-gather are not fused.
   std::optional<std::array<std::array<ExposedCollectives, 2>, kUnits.size()>> fused;
-  // With tp_overlap: an exchange of one rank's rows; what follows a piece of attn's or mlp's output, and the
-  // last one. In B, whole collectives overlap attn and mlp; `bulk` replaces their last part of I and their
-  // W_late.
-  double row_exchange = 0;
+  // With tp_overlap: what follows a piece of attn's or mlp's output, and the last one. In B, whole
+  // collectives overlap attn and mlp; `bulk` replaces their last part of I and their W_late.
   std::array<double, 2> piece_scatter{}, last_piece_scatter{};
   struct Bulk {
     double after_I, W_late;
@@ -79,6 +77,8 @@ struct CostTable {
   [[nodiscard]] double at(Unit u, UnitPass pass) const {
     return unit[static_cast<size_t>(u)][static_cast<size_t>(pass)];
   }
+  [[nodiscard]] double& at(Exchange each) { return exchange[static_cast<size_t>(each)]; }
+  [[nodiscard]] double at(Exchange each) const { return exchange[static_cast<size_t>(each)]; }
   [[nodiscard]] double on_rank(int rank, Unit u, UnitPass pass) const {
     const auto found = by_rank.empty() ? by_rank.end() : by_rank.find({u, pass});
     return found == by_rank.end() ? at(u, pass) : found->second.at(rank);

@@ -86,7 +86,7 @@ TEST(UnitCostTable, HasThePartsOfAttnWithContextParallelismInPlaceOfTheWhole) {
   EXPECT_THAT(backward.before, ElementsAre(8));
   EXPECT_THAT(backward.core, ElementsAre(16, 16, 16));
   EXPECT_THAT(backward.after, ElementsAre(32));
-  EXPECT_EQ(table.kv_exchange, 7);
+  EXPECT_EQ(table.at(Exchange::kv), 7);
   EXPECT_EQ(table.at(Unit::attn, UnitPass::F), 1 + 3 * 2 + 4);
   EXPECT_EQ(table.at(Unit::attn, UnitPass::I), 8 + 3 * 16 + 32);
   EXPECT_THAT(refusal([] {
@@ -103,8 +103,8 @@ TEST(UnitCostTable, HasOneStepOfTheCoreWhereHeadsAreExchanged) {
   const CostTable table = all_to_all_table();
   EXPECT_THAT(table.parts_of(Unit::attn, UnitPass::F).core, ElementsAre(2));
   EXPECT_EQ(table.at(Unit::attn, UnitPass::I), 8 + 16 + 32);
-  EXPECT_EQ(table.qkv_all_to_all, 64);
-  EXPECT_EQ(table.output_all_to_all, 64);
+  EXPECT_EQ(table.at(Exchange::qkv), 64);
+  EXPECT_EQ(table.at(Exchange::output), 64);
   EXPECT_THAT(refusal([] {
                 unit_table({{"kv_exchange", 1}}, kHeadsOfFour);
               }),
@@ -219,7 +219,7 @@ TEST(OpSeconds, OfARingAreThoseOfItsPartsAndExchanges) {
   std::map<std::string, double> by_name;
   for (OpId op = 0; op < program.ops.size(); ++op) {
     const Op& each = program.ops[op];
-    if (is_exchange(each.kind)) {
+    if (each.kind == OpKind::exchange) {
       EXPECT_EQ(seconds[op], 7) << describe(program, op);
     }
     if (each.part != UnitPart::whole)
@@ -372,7 +372,7 @@ TEST(PassCosts, HaveNoFactorsAndAreTheMeanOfRanks) {
 
 TEST(PassCosts, HaveAllToAllsWhole) {
   CostTable table = all_to_all_table();
-  table.output_all_to_all = 128;
+  table.at(Exchange::output) = 128;
   Lowering lowering{.strategy = kHeadsOfFour};
   expect_seconds_alone(table, lowering);
   lowering.strategy.recompute.core = true;

@@ -74,22 +74,22 @@ class Groups {
     return all_reduce(spans, bytes);
   }
 
-  // Seconds of an exchange of `bytes` from each rank of the context- or tensor-parallel rings to each of the
-  // next `peers`: the slowest rank's time. Only sends that leave a node share an adapter. A rank's sends
-  // within its node and out of it overlap.
-  [[nodiscard]] double exchange(double bytes, int RankGrid::Place::*dimension, int size,
-                                int peers = 1) const {
+  // Seconds of an exchange of `bytes` from each rank to the next, or to each other a share of them: the
+  // slowest rank's time. Only sends that leave a node share an adapter. A rank's sends within its node and
+  // out of it overlap.
+  [[nodiscard]] double exchange(const ExchangeRule& rule, double bytes) const {
+    const int size = grid_.along(rule.axes).size(), peers = rule.all_to_all ? size - 1 : 1;
+    if (rule.all_to_all) bytes /= size;
     double longest = 0;
     for (int pp = 0; pp < different_; ++pp) {
       std::map<std::pair<int, int>, int> leaving;  // sends by node and adapter
       const RankRange all = ranks_of(pp);
       for (int rank = all.begin; rank < all.end; ++rank) {
-        RankGrid::Place next = grid_.place(rank);
+        const std::vector<int> group = grid_.group(rank, rule.axes);
+        const int own = grid_.index(grid_.place(rank), rule.axes);
         int far = 0;
-        for (int peer = 0; peer < peers; ++peer) {
-          next.*dimension = (next.*dimension + 1) % size;
-          far += node_of_rank(grid_.rank(next)) != node_of_rank(rank) ? 1 : 0;
-        }
+        for (int peer = own + 1; peer <= own + peers; ++peer)
+          far += node_of_rank(group[peer % size]) != node_of_rank(rank) ? 1 : 0;
         if (far < peers)
           longest = std::max(longest, transfer_seconds(profile_.within_node, (peers - far) * bytes));
         if (far > 0) leaving[{node_of_rank(rank), adapter_of(profile_, rank)}] += far;
@@ -209,7 +209,7 @@ void add_parts(const Job& job, const HardwareProfile& profile, CostTable& table)
                  ? alone
                  : alone + saved_by_streams(profile, work.gemms.front(), steps, step + 1 == steps,
                                             is_divided_by_columns(strategy, unit, part),
-                                            part == UnitPart::before ? table.row_exchange : 0,
+                                            part == UnitPart::before ? table.at(Exchange::rows) : 0,
                                             sms_aside + profile.receive_sms);
     };
     for (const UnitPass pass : {UnitPass::F, UnitPass::I}) {
@@ -240,19 +240,15 @@ void add_parts(const Job& job, const HardwareProfile& profile, CostTable& table)
   }
 }
 
+// The data of all-to-alls is first brought into the order of the ranks, and received data into the order of
+// rows or heads: each is one read and one write.
 void add_exchanges(const Job& job, const HardwareProfile& profile, const Groups& groups, CostTable& table) {
-  const int cp = job.strategy().cp;
-  if (job.strategy().exchanges_heads()) {
-    // Sent data is first brought into the order of the ranks, and received data into the order of rows or
-    // heads: each is one read and one write.
-    const auto all_to_all = [&](double bytes) {
-      return groups.exchange(bytes / cp, &RankGrid::Place::cp, cp, cp - 1) +
-             4 * bytes / profile.memory_bytes_per_s;
-    };
-    table.qkv_all_to_all = all_to_all(qkv_bytes(job.model, job.shape));
-    table.output_all_to_all = all_to_all(attention_output_bytes(job.model, job.shape));
-  } else if (cp > 1) {
-    table.kv_exchange = groups.exchange(kv_bytes(job.model, job.shape), &RankGrid::Place::cp, cp);
+  for (size_t each = 0; each < std::size(kExchanges); ++each) {
+    const ExchangeRule& rule = kExchanges[each];
+    if (!(job.strategy().*rule.used)()) continue;
+    const double bytes = exchange_bytes(job.model, job.shape, static_cast<Exchange>(each));
+    table.exchange[each] =
+        groups.exchange(rule, bytes) + (rule.all_to_all ? 4 * bytes / profile.memory_bytes_per_s : 0);
   }
 }
 
@@ -270,14 +266,12 @@ void add_collectives(const Job& job, const HardwareProfile& profile, const Group
   if (job.strategy().sequence_parallel) {
     table.reduce_scatter = table.all_gather = groups.half_all_reduce(groups.tensor(), bytes);
     if (job.strategy().overlaps()) {
-      table.row_exchange =
-          groups.exchange(bytes / job.strategy().tp, &RankGrid::Place::tp, job.strategy().tp);
       table.piece_scatter.fill(groups.half_all_reduce(groups.tensor(), bytes / kPipelineSteps));
       table.last_piece_scatter = table.piece_scatter;
       for (size_t unit = 0; unit < 2; ++unit) {
         if (!job.strategy().ring_scatter[unit]) continue;
         const double own = bytes / job.strategy().tp;  // nothing is sent of them
-        table.piece_scatter[unit] = table.row_exchange;
+        table.piece_scatter[unit] = table.at(Exchange::rows);
         table.last_piece_scatter[unit] = (job.strategy().tp + 1) * own / profile.memory_bytes_per_s;
       }
     }

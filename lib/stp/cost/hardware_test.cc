@@ -238,7 +238,7 @@ TEST(HardwareCostTable, ExchangesKeysAndValuesWhereTheRingsNeighboursAre) {
   const HardwareProfile profile = a800();  // 8 GPUs a node, each with an adapter
   const auto exchange = [](const HardwareProfile& on, int tp, int cp) {
     const Job j = job("llm-12.1b", {6144, 1, {.tp = tp, .cp = cp}}, 2);
-    return std::pair(table_of(j, on).kv_exchange, kv_bytes(j.model, j.shape));
+    return std::pair(table_of(j, on).at(Exchange::kv), exchange_bytes(j.model, j.shape, Exchange::kv));
   };
   const auto [within, bytes] = exchange(profile, 2, 4);
   EXPECT_DOUBLE_EQ(within, 10e-6 + bytes / 160e9);
@@ -262,18 +262,20 @@ TEST(HardwareCostTable, PricesAllToAllsByWhatLeavesTheGpuAndTheNode) {
   // Read and written before and behind it.
   const auto copies = [&](double bytes) { return 4 * bytes / profile.memory_bytes_per_s; };
   const auto [within, four] = table(2, 4);
-  const double qkv = qkv_bytes(four.model, four.shape), out = attention_output_bytes(four.model, four.shape);
+  const double qkv = exchange_bytes(four.model, four.shape, Exchange::qkv),
+               out = exchange_bytes(four.model, four.shape, Exchange::output);
   EXPECT_EQ(out, 2.0 * 12288 / 4 * four.model.q_heads * four.model.head_dim / 2);
-  EXPECT_EQ(qkv, out + kv_bytes(four.model, four.shape));
-  EXPECT_DOUBLE_EQ(within.qkv_all_to_all, 10e-6 + qkv * 3 / 4 / 160e9 + copies(qkv));
-  EXPECT_DOUBLE_EQ(within.output_all_to_all, 10e-6 + out * 3 / 4 / 160e9 + copies(out));
-  EXPECT_EQ(within.kv_exchange, 0);
+  EXPECT_EQ(qkv, out + exchange_bytes(four.model, four.shape, Exchange::kv));
+  EXPECT_DOUBLE_EQ(within.at(Exchange::qkv), 10e-6 + qkv * 3 / 4 / 160e9 + copies(qkv));
+  EXPECT_DOUBLE_EQ(within.at(Exchange::output), 10e-6 + out * 3 / 4 / 160e9 + copies(out));
+  EXPECT_EQ(within.at(Exchange::kv), 0);
   EXPECT_EQ(within.parts_of(Unit::attn, UnitPass::F).core.size(), 1U);
   const auto [between, two] = table(4, 4);  // two of the four are on the other node
-  const double half = qkv_bytes(two.model, two.shape);
-  EXPECT_DOUBLE_EQ(between.qkv_all_to_all, 20e-6 + half * 2 / 4 / 23.5e9 + copies(half));
+  const double half = exchange_bytes(two.model, two.shape, Exchange::qkv);
+  EXPECT_DOUBLE_EQ(between.at(Exchange::qkv), 20e-6 + half * 2 / 4 / 23.5e9 + copies(half));
   profile.adapters_per_node = 2;
-  EXPECT_DOUBLE_EQ(table(4, 4).first.qkv_all_to_all, 20e-6 + half * 2 / 4 / (23.5e9 * 2 / 8) + copies(half));
+  EXPECT_DOUBLE_EQ(table(4, 4).first.at(Exchange::qkv),
+                   20e-6 + half * 2 / 4 / (23.5e9 * 2 / 8) + copies(half));
 }
 
 TEST(HardwareCostTable, PricesStepsOfOverlappedUnitsByTheirShapesAndTheSmsThatTheyHave) {
@@ -308,7 +310,7 @@ TEST(HardwareCostTable, PricesStepsOfOverlappedUnitsByTheirShapesAndTheSmsThatTh
   EXPECT_DOUBLE_EQ((*table.bulk)[1].W_late, on(92, {fc1, hidden, 4096}));
   EXPECT_DOUBLE_EQ(table.at(Unit::mlp, UnitPass::W_late), plain.at(Unit::mlp, UnitPass::W_late));
   const double bytes = 2 * 4096 * hidden;
-  EXPECT_DOUBLE_EQ(table.row_exchange, 10e-6 + bytes / 4 / 160e9);
+  EXPECT_DOUBLE_EQ(table.at(Exchange::rows), 10e-6 + bytes / 4 / 160e9);
   EXPECT_EQ(table.last_piece_scatter, table.piece_scatter);
   EXPECT_DOUBLE_EQ(table.piece_scatter[1], half_all_reduce_seconds(profile, bytes / 4, 4));
   EXPECT_EQ(table.reduce_scatter, plain.reduce_scatter);

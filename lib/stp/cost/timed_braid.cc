@@ -109,10 +109,15 @@ std::function<SegmentSeconds(const Segment&)> segment_seconds(const CostTable& t
     const bool in_pieces = strategy.overlaps() && strategy.divides(unit);
     const ExposedCollectives collectives = table.collectives(unit, pass);
     SegmentSeconds seconds{.compute = table.at(unit, pass)};
-    if (unit == Unit::attn && strategy.exchanges_heads()) {  // nothing of a segment runs beside them
-      seconds.compute += table.qkv_all_to_all + table.output_all_to_all;
-      if (pass == UnitPass::I && strategy.recompute.core) seconds.compute += table.output_all_to_all;
-      if (pass == UnitPass::I && strategy.recompute.qkv) seconds.compute += table.qkv_all_to_all;
+    if (strategy.divides(unit)) {
+      std::vector<CoreExchange> exchanges = strategy.core_exchanges(unit, pass);
+      // Nothing of a segment runs beside all-to-alls; a ring's are beside the core.
+      std::erase_if(exchanges, [](const CoreExchange& each) { return !rule_of(each.what).all_to_all; });
+      double once = 0;
+      for (const CoreExchange& each : exchanges) once += table.at(each.what);
+      seconds.compute += once;
+      for (const CoreExchange& each : exchanges)
+        if (each.again && pass == UnitPass::I) seconds.compute += table.at(each.what);
     }
     if (strategy.sequence_parallel && segment.gathers && !in_pieces) seconds.gather = collectives.gather;
     if (segment.all_reduce)

@@ -130,8 +130,8 @@ TEST(SegmentSeconds, GiveTheEndThatABraidHasAsAProgram) {
       lowering.strategy.cp_method = CpMethod::all_to_all;
       lowering.strategy.recompute.core = i % 7 > 0 && !lowering.strategy.recompute.layer;
       lowering.strategy.recompute.qkv = i % 7 > 1 && !lowering.strategy.recompute.layer;
-      table.qkv_all_to_all = 0.5;
-      table.output_all_to_all = 0.25;
+      table.at(Exchange::qkv) = 0.5;
+      table.at(Exchange::output) = 0.25;
       for (const UnitPass pass : {UnitPass::F, UnitPass::I}) {
         table.parts_of(Unit::attn, pass) = {
             .before = {0.5}, .core = {table.at(Unit::attn, pass)}, .after = {2}};

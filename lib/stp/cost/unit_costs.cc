@@ -45,10 +45,7 @@ CostTable unit_cost_table(JsonInput input, const Strategy& strategy) {
   if (in_parts) {
     read_parts(UnitPass::F);
     read_parts(UnitPass::I);
-    if (strategy.exchanges_heads())
-      table.qkv_all_to_all = table.output_all_to_all = read("all_to_all");
-    else
-      table.kv_exchange = read("kv_exchange");
+    table.exchange.fill(read(strategy.exchanges_heads() ? "all_to_all" : "kv_exchange"));
   }
   table.all_reduce = read("all_reduce");
   table.transfer_within_node = table.transfer_between_nodes = table.transfer_beside_another = read("p2p");

@@ -56,7 +56,10 @@ constexpr Component kAttention[] = {
     {Kind::split, before, Width::qkv, &Recompute::qkv},
     {Kind::query_key_norm, before, Width::q_and_k, &Recompute::qkv, kQueryKeyNorm},
     {Kind::rotary, before, Width::q_and_k, &Recompute::qkv},
+    {Kind::exchange, core, Width::qkv, &Recompute::qkv, {}, nullptr, Exchange::qkv},
+    {Kind::exchange, core, Width::k_and_v, &Recompute::core, {}, nullptr, Exchange::kv},
     {Kind::core, core, Width::q, &Recompute::core, kCore},
+    {Kind::exchange, core, Width::q, &Recompute::core, {}, nullptr, Exchange::output},
     {Kind::join, after, Width::q, &Recompute::qkv},
     {Kind::linear, after, Width::output, &Recompute::qkv, {}, &kProjection},
     {Kind::residual, after, Width::own_hidden}};
@@ -111,7 +114,8 @@ constexpr OfImplementations kElementwise[] = {
     {{3, 5, 2, 2}, {3, 5, 1, 1}, {3, 5 + 1, 2, 2}, {3, 5, 1, 1}},  // activation, in 2022 sums for the bias
     {{5, 3, 2, 2}, {3, 1, 1, 0}, {3.5, 6.5, 2, 2}, {3, 3, 1, 1}},  // residual
     {{11, 6, 9, 3}, {11, 6, 4, 0}, {11, 6, 9, 3}, {3, 2, 2, 1}},   // loss
-    {{3, 0, 4, 6}, {3, 0, 1, 1}, {3, 0, 4, 6}, {3, 0, 4, 6}}};     // lookup
+    {{3, 0, 4, 6}, {3, 0, 1, 1}, {3, 0, 4, 6}, {3, 0, 4, 6}},      // lookup
+    {}};                                                           // exchange: the ops of exchanges
 static_assert(std::size(kElementwise) == kComponentKinds);
 
 const Elementwise& of(const OfImplementations& all, Implementation implementation) {
@@ -203,10 +207,11 @@ bool is_recomputed(const Recompute& recompute, Unit unit, ComponentKind kind) {
   return component != nullptr && component->recomputed(recompute);
 }
 
-bool Strategy::is_in_parts(Unit unit) const {
-  if (is_vision(unit)) return false;
-  if (find_component(unit, ComponentKind::core) != nullptr) return true;
-  return overlaps() && components(unit).front().part != UnitPart::whole;
+bool Strategy::divides(Unit unit) const {
+  const auto all = components(unit);
+  return !is_vision(unit) &&
+         ((overlaps() && all.front().part != UnitPart::whole) ||
+          std::ranges::any_of(all, [&](const Component& each) { return each.exchanges(*this); }));
 }
 
 int Strategy::steps(Unit unit, UnitPass pass, UnitPart part) const {
@@ -227,10 +232,30 @@ int Strategy::steps(Unit unit, UnitPass pass, UnitPart part) const {
   return 0;
 }
 
-int Strategy::core_exchanges(Unit unit, UnitPass pass) const {
-  if (cp == 1 || find_component(unit, ComponentKind::core) == nullptr) return 0;
-  if (exchanges_heads()) return 2;
-  return pass == UnitPass::F ? cp - 1 : 2 * cp - 1;  // keys and values; in I their gradients, too
+// An all-to-all stands before the core or behind it. A ring brings what the next step works on beside each
+// step; in I a step's gradients leave with the exchange after it, and the last one returns each rank's to it.
+std::vector<CoreExchange> Strategy::core_exchanges(Unit unit, UnitPass pass) const {
+  std::vector<CoreExchange> found;
+  const auto all = components(unit);
+  const int last = steps(unit, pass, UnitPart::core);
+  bool behind = false;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const Component& each = all[pass == UnitPass::F ? i : all.size() - 1 - i];
+    behind = behind || (each.part == UnitPart::core && each.kind != ComponentKind::exchange);
+    if (!each.exchanges(*this)) continue;
+    const bool again = each.recomputed(recompute);
+    if (rule_of(each.exchange).all_to_all) {
+      const int at = behind ? last : 0;
+      found.push_back({each.exchange, behind ? 2 : 1, at, at, again});
+      continue;
+    }
+    for (int step = 0; step <= last; ++step) {
+      if (step + 1 < last) found.push_back({each.exchange, step + 1, step, step + 1, again});
+      if (pass == UnitPass::I && step > 0)
+        found.push_back({Exchange::kv_gradients, step, step, step == last ? last : -1, again});
+    }
+  }
+  return found;
 }
 
 }  // namespace stp

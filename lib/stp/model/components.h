@@ -26,8 +26,9 @@ enum class ComponentKind : uint8_t {
              // all-reduce
   loss,
   lookup,  // in a table; each rank has some of its rows
+  exchange,
 };
-inline constexpr size_t kComponentKinds = static_cast<size_t>(ComponentKind::lookup) + 1;
+inline constexpr size_t kComponentKinds = static_cast<size_t>(ComponentKind::exchange) + 1;
 
 /// Widths of a rank's tensors, in elements per token; for the merger, per merged token.
 enum class Width : uint8_t {
@@ -36,7 +37,7 @@ enum class Width : uint8_t {
   statistics,  // a norm's statistics, for the same share
   output,      // the unit's output
   q,
-  kv,  // k, or v
+  k_and_v,
   q_and_k,
   qkv,
   heads,
@@ -74,6 +75,22 @@ struct TrainedWeights {
   }
 };
 
+/// How ranks exchange a tensor.
+struct ExchangeRule {
+  const char* name;                // of its ops
+  bool (Strategy::*used)() const;  // the strategies that have it
+  bool all_to_all;                 // each rank sends a block to each other; else a ring: to the next, whole
+  Axes axes;                       // along which the ranks differ
+  Width width;                     // of a rank's tensor
+};
+inline constexpr ExchangeRule kExchanges[] = {
+    {"key-value exchange", &Strategy::in_ring, false, {.cp = true}, Width::k_and_v},
+    {"key-value gradient exchange", &Strategy::in_ring, false, {.cp = true}, Width::k_and_v},
+    {"all-to-all", &Strategy::exchanges_heads, true, {.cp = true}, Width::qkv},
+    {"all-to-all", &Strategy::exchanges_heads, true, {.cp = true}, Width::q},
+    {"row exchange", &Strategy::overlaps, false, {.tp = true}, Width::own_hidden}};
+constexpr const ExchangeRule& rule_of(Exchange exchange) { return kExchanges[static_cast<size_t>(exchange)]; }
+
 /// Sequence parallelism divides a component's tokens if its width is own_hidden; otherwise tensor parallelism
 /// divides its width. tp_overlap divides a linear layer by rows in the part before the core, and by output
 /// columns in F's part after it. Context parallelism divides a core by ring steps or by heads
@@ -85,9 +102,14 @@ struct Component {
   bool Recompute::*again = nullptr;  // the option that makes I run it again
   std::span<const Kept> keeps = {};  // an implementation may keep only some of them
   const TrainedWeights* weights = nullptr;
+  Exchange exchange = {};
 
   [[nodiscard]] bool recomputed(const Recompute& recompute) const {
     return again != nullptr && recompute.*again;
+  }
+  /// Whether it is an exchange that `strategy` has.
+  [[nodiscard]] bool exchanges(const Strategy& strategy) const {
+    return kind == ComponentKind::exchange && (strategy.*rule_of(exchange).used)();
   }
   /// The component's part, where `strategy` divides the unit.
   [[nodiscard]] UnitPart part_of(UnitPass pass, const Strategy& strategy) const;

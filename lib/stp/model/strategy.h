@@ -69,6 +69,24 @@ inline constexpr int kPipelineSteps = 4;  // Transformer Engine's num_splits of 
 /// Transformer Engine's cp_comm_type a2a).
 enum class CpMethod : uint8_t { ring, all_to_all };
 
+/// What ranks exchange between ops of a unit; kExchanges (components.h) says how.
+enum class Exchange : uint8_t {
+  kv,            // keys and values for the next step of a ring's core
+  kv_gradients,  // the sums of their gradients so far
+  qkv,           // rows of all heads of q, k and v for all rows of some heads, or their gradients, or back
+  output,        // the same of the attention's output, or of its gradient
+  rows,          // a rank's latest rows, in place of an all-gather
+};
+
+/// An exchange beside the steps of a unit's core.
+struct CoreExchange {
+  Exchange what;
+  int number;       // from 1
+  int at, waiting;  // it is issued before step `at`, and step `waiting` waits for it; the number of steps
+                    // stands for the part after the core, -1 for none
+  bool again;       // it stands again where I runs F's core again
+};
+
 /// A set of the axes of a RankGrid.
 struct Axes {
   bool tp = false, cp = false, dp = false, pp = false;
@@ -145,12 +163,12 @@ struct Strategy {
   /// Whether collectives overlap the steps of parts. A single rank has no collectives.
   [[nodiscard]] bool overlaps() const { return tp_overlap == TpOverlap::megatron && tp > 1; }
   /// Whether F and I of `unit` are divided into parts, and parts into steps.
-  [[nodiscard]] bool divides(Unit unit) const { return (cp > 1 || overlaps()) && is_in_parts(unit); }
+  [[nodiscard]] bool divides(Unit unit) const;
   /// The number of steps of a part of F or I of a divided unit. A step of a ring's core has the keys of one
   /// of cp ranks, a step beside an exchange of rows has those of one of tp ranks.
   [[nodiscard]] int steps(Unit unit, UnitPass pass, UnitPart part) const;
-  /// The number of context-parallel exchanges before, between and after the steps of the core in F or I.
-  [[nodiscard]] int core_exchanges(Unit unit, UnitPass pass) const;
+  /// The exchanges before, between and after the steps of the core in F or I of a divided unit.
+  [[nodiscard]] std::vector<CoreExchange> core_exchanges(Unit unit, UnitPass pass) const;
 
   /// The strategy without the options that add ops beside compute and its collectives.
   [[nodiscard]] Strategy of_compute() const {
@@ -159,9 +177,6 @@ struct Strategy {
     strategy.zero = strategy.post_validation = false;
     return strategy;
   }
-
- private:
-  [[nodiscard]] bool is_in_parts(Unit unit) const;  // if any unit is divided
 };
 
 /// The numbers of ranks that divide a model, by their names in scenarios and records.

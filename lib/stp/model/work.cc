@@ -31,7 +31,7 @@ struct Widths {
     at(Width::own_hidden) = shape.strategy.sequence_parallel ? hidden / tp : hidden;
     at(Width::statistics) = (model.norm() == Norm::rms ? 1 : 2) * at(Width::own_hidden) / hidden;
     at(Width::q) = q;
-    at(Width::kv) = kv;
+    at(Width::k_and_v) = 2 * kv;
     at(Width::q_and_k) = q + kv;
     at(Width::qkv) = q + 2 * kv;
     at(Width::heads) = model.q_heads / tp;
@@ -361,16 +361,8 @@ Work unit_part_work(const ModelConfig& model, const Shape& shape, Implementation
   return work;
 }
 
-double kv_bytes(const ModelConfig& model, const Shape& shape) {
-  return 2 * Widths(model, shape).bytes(Width::kv);
-}
-
-double qkv_bytes(const ModelConfig& model, const Shape& shape) {
-  return attention_output_bytes(model, shape) + kv_bytes(model, shape);
-}
-
-double attention_output_bytes(const ModelConfig& model, const Shape& shape) {
-  return Widths(model, shape).bytes(Width::q);
+double exchange_bytes(const ModelConfig& model, const Shape& shape, Exchange exchange) {
+  return Widths(model, shape).bytes(rule_of(exchange).width);
 }
 
 std::vector<SavedTensor> saved_tensors(const ModelConfig& model, const Shape& shape,

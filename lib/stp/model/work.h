@@ -110,13 +110,8 @@ Work unit_part_work(const ModelConfig& model, const Shape& shape, Implementation
 /// Whether the steps of a part, besides the core, have columns of the first GEMM's output; else its rows.
 bool is_divided_by_columns(const Strategy& strategy, Unit unit, UnitPart part);
 
-/// Bytes of the keys and values of a rank's tokens: one ring exchange.
-double kv_bytes(const ModelConfig& model, const Shape& shape);
-
-/// Bytes of q, k and v, or of the attention's output, of a rank's tokens; their gradients have as many. An
-/// all-to-all sends all but 1/cp of them to other ranks.
-double qkv_bytes(const ModelConfig& model, const Shape& shape);
-double attention_output_bytes(const ModelConfig& model, const Shape& shape);
+/// Bytes of a rank's tensor that an exchange sends; an all-to-all all but this rank's own share.
+double exchange_bytes(const ModelConfig& model, const Shape& shape, Exchange exchange);
 
 /// A tensor that the forward keeps for the backward, or that I makes.
 struct SavedTensor {

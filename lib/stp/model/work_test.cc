@@ -155,7 +155,7 @@ TEST(Work, OfARingsRanksIsThatOfTheWholeSequenceDividedEvenly) {
     const Work whole = work(config, shape, implementation, Unit::attn, UnitPass::F);
     shape.strategy.cp = 4;
     EXPECT_EQ(shape.tokens(), shape.seq * shape.microbatch_size / 4);
-    EXPECT_EQ(kv_bytes(config, shape),
+    EXPECT_EQ(exchange_bytes(config, shape, Exchange::kv),
               2 * 2.0 * shape.tokens() * config.kv_heads * config.head_dim / shape.strategy.tp);
     const Work own = work(config, shape, implementation, Unit::attn, UnitPass::F);
     EXPECT_EQ(4 * gemm_flops(own), gemm_flops(whole));
@@ -183,7 +183,7 @@ TEST(Work, OfExchangedHeadsIsThatOfARing) {
     EXPECT_EQ(4 * attention_flops(own, true), attention_flops(whole, true));
     EXPECT_EQ(4 * own.sharded_bytes, whole.sharded_bytes);
     EXPECT_EQ(own.kernels, whole.kernels);
-    EXPECT_EQ(bytes(), of_ring + attention_output_bytes(config, shape));
+    EXPECT_EQ(bytes(), of_ring + exchange_bytes(config, shape, Exchange::output));
     const Work core = unit_part_work(config, shape, implementation, Unit::attn, UnitPass::I, UnitPart::core);
     EXPECT_EQ(attention_flops(core, true), attention_flops(own, true));
   });

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "stp/model/components.h"
+
 namespace stp {
 
 std::string to_string(StreamKind kind) {
@@ -21,11 +23,7 @@ std::string collective_name(OpKind kind) {
 }
 
 std::string exchange_name(const Op& op) {
-  const std::string name = op.kind == OpKind::kv_exchange            ? "key-value exchange "
-                           : op.kind == OpKind::kv_gradient_exchange ? "key-value gradient exchange "
-                           : op.kind == OpKind::all_to_all           ? "all-to-all "
-                                                                     : "row exchange ";
-  return name + std::to_string(op.step);
+  return rule_of(op.exchange).name + (" " + std::to_string(op.step));
 }
 
 namespace {
@@ -60,10 +58,7 @@ std::string describe_op(const Program& program, OpId id) {
       text += to_string(op.unit, op.unit_pass) + suffix(op.part);
       if (program.strategy.steps(op.unit, op.unit_pass, op.part) > 1) text += " " + std::to_string(op.step);
       break;
-    case OpKind::kv_exchange:
-    case OpKind::kv_gradient_exchange:
-    case OpKind::all_to_all:
-    case OpKind::row_exchange:
+    case OpKind::exchange:
       text += exchange_name(op) + " of " + to_string(op.unit, op.unit_pass);
       break;
     case OpKind::weight_gradients:

@@ -30,12 +30,8 @@ enum class OpKind : uint8_t {
   all_reduce,        // sums the unit's output (F) or its input's gradient (I) over the tensor-parallel group
   reduce_scatter,    // replaces all_reduce with sequence parallelism: each rank gets its share of the rows
   all_gather,        // with sequence parallelism, before `unit_pass` of the unit: gathers its input
-  kv_exchange,       // each rank of a context-parallel ring sends its current keys and values to the next
-  kv_gradient_exchange,  // the same for the sums of their gradients so far
-  all_to_all,    // replaces both: step 1 gives each context-parallel rank all rows of its heads of q, k and v
-                 // (F) or the output's gradient (I); step 2 returns the output or the gradients of q, k and v
-  row_exchange,  // replaces an all-gather: each tensor-parallel rank sends its latest rows to the next
-  transfer,      // sends a chunk's output to the rank that waits for it
+  exchange,          // among the context-parallel or tensor-parallel ranks of a unit
+  transfer,          // sends a chunk's output to the rank that waits for it
   gradient_reduce,   // all-reduces a chunk's or bucket's gradients over all ranks that hold the chunk
   gradient_scatter,  // replaces gradient_reduce with ZeRO-1: a reduce-scatter, each rank gets its share
   weight_gather,     // with ZeRO-1, all-gathers the weights of a chunk or bucket before its first forward
@@ -59,15 +55,6 @@ constexpr bool is_collective(OpKind kind) {
 /// Whether the op is a collective on a chunk's parameters, of all ranks that hold the chunk.
 constexpr bool is_of_replicas(OpKind kind) {
   return kind == OpKind::gradient_reduce || kind == OpKind::gradient_scatter || kind == OpKind::weight_gather;
-}
-/// Whether the op is an exchange among context-parallel or tensor-parallel ranks.
-constexpr bool is_exchange(OpKind kind) {
-  return kind == OpKind::kv_exchange || kind == OpKind::kv_gradient_exchange || kind == OpKind::all_to_all ||
-         kind == OpKind::row_exchange;
-}
-/// The axes along which the ranks of an exchange differ.
-constexpr Axes exchange_axes(OpKind kind) {
-  return kind == OpKind::row_exchange ? Axes{.tp = true} : Axes{.cp = true};
 }
 /// Whether the op is a collective of all pipeline ranks.
 constexpr bool is_of_all_stages(OpKind kind) {
@@ -100,6 +87,7 @@ struct Op {
                      // gathers of weights
   UnitPart part = UnitPart::whole;  // for F and I of a unit that Program::strategy divides, and for a
                                     // reduce-scatter of the output of a step of `after`
+  Exchange exchange = {};           // what an exchange moves
   int32_t microbatch;
   int32_t block;  // index of the block in its rank's list; -1: none (optimizer)
   /// The values that the op reads and makes. They may be the same: along a chain each op changes the chain's
@@ -113,7 +101,7 @@ struct Op {
   [[nodiscard]] int tensors() const { return output == kNoValue ? 1 : 2; }
   /// With TpOverlap::megatron, whether GEMMs of the op's unit hide it.
   [[nodiscard]] bool hidden() const {
-    return kind == OpKind::row_exchange ||
+    return (kind == OpKind::exchange && exchange == Exchange::rows) ||
            (kind == OpKind::reduce_scatter &&
             (part != UnitPart::whole || (pass == Pass::B && unit_pass == UnitPass::I)));
   }

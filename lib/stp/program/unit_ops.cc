@@ -27,10 +27,10 @@ size_t ops_of(const Segment& segment, const Strategy& strategy) {
   size_t ops = collectives;
   for (const UnitPart part : {UnitPart::norm, UnitPart::before, UnitPart::core, UnitPart::after})
     ops += strategy.steps(segment.unit, pass, part);
-  ops += strategy.core_exchanges(segment.unit, pass);
+  ops += strategy.core_exchanges(segment.unit, pass).size();
   if (core_again(segment, strategy.recompute))
     ops += strategy.steps(segment.unit, UnitPass::F, UnitPart::core) +
-           strategy.core_exchanges(segment.unit, UnitPass::F);
+           strategy.core_exchanges(segment.unit, UnitPass::F).size();
   // The last summand: exchanges of rows and sums of pieces.
   return ops + weights + (strategy.overlaps() ? strategy.tp - 1 + std::max(strategy.tp, kPipelineSteps) : 0);
 }
@@ -83,8 +83,7 @@ void UnitOps::add_ring(SegmentOf of, ValueId from, const std::function<void()>& 
     if (step + 1 < steps) {
       if (!begins) b_.begin_op();
       if (step == 0) b_.depend(norm);
-      brought = add(of, OpKind::row_exchange, pass, b_.tp_stream(), begins ? from : kNoValue);
-      set_part(brought, UnitPart::whole, step + 1);
+      brought = add_exchange(of, Exchange::rows, pass, step + 1, begins ? from : kNoValue);
     }
     if (begins)
       begin();
@@ -95,35 +94,25 @@ void UnitOps::add_ring(SegmentOf of, ValueId from, const std::function<void()>& 
   }
 }
 
-// An exchange brings the keys and values of the next step, beside the step before that, and reuses the buffer
-// of the step before. A step's gradients leave with the exchange after it. The last exchange returns each
-// rank's gradients to it, and is returned.
+// Adds the core's steps and their exchanges, and returns what `after` waits for.
 Ref UnitOps::add_core(SegmentOf of, UnitPass pass) {
-  if (strategy_.exchanges_heads() && strategy_.core_exchanges(of.segment.unit, pass) > 0)
-    return add_core_of_heads(of, pass);
+  const bool again = pass != pass_of(of.segment);
   const int steps = strategy_.steps(of.segment.unit, pass, UnitPart::core);
-  Ref brought = kNothing;  // the next step waits for it
-  for (int step = 0; step < steps; ++step) {
-    const Ref needed = brought;
-    if (step + 1 < steps) brought = add_exchange(of, OpKind::kv_exchange, pass, step + 1);
-    if (pass == UnitPass::I && step > 0) add_exchange(of, OpKind::kv_gradient_exchange, pass, step);
+  const std::vector<CoreExchange> exchanges = strategy_.core_exchanges(of.segment.unit, pass);
+  std::vector<Ref> needed(steps + 1, kNothing);
+  for (int step = 0;; ++step) {
+    for (const CoreExchange& each : exchanges) {
+      if (each.at != step || (again && !each.again)) continue;
+      b_.begin_op();
+      b_.depend(b_.latest.compute);
+      const OpId op = add_exchange(of, each.what, pass, each.number);
+      if (each.waiting >= 0) needed[each.waiting] = op;
+    }
+    if (step == steps) return needed[steps];
     b_.begin_op();
-    b_.depend(needed);
+    b_.depend(needed[step]);
     add_part(of, {UnitPart::core, pass, step});
   }
-  if (pass == UnitPass::F || steps == 1) return kNothing;
-  return add_exchange(of, OpKind::kv_gradient_exchange, pass, steps);
-}
-
-// One exchange brings all rows of some heads together before the core; another, which is returned, sends them
-// back after it. A recomputed core finds the gathered rows, unless they are recomputed, too.
-Ref UnitOps::add_core_of_heads(SegmentOf of, UnitPass pass) {
-  const bool there = pass == UnitPass::F && pass_of(of.segment) == UnitPass::I && !strategy_.recompute.qkv;
-  const Ref gathered = there ? kNothing : add_exchange(of, OpKind::all_to_all, pass, 1);
-  b_.begin_op();
-  b_.depend(gathered);
-  add_part(of, {UnitPart::core, pass});
-  return add_exchange(of, OpKind::all_to_all, pass, 2);
 }
 
 OpId UnitOps::add_part(SegmentOf of, const Part& part, ValueId input, ValueId output) {
@@ -132,11 +121,11 @@ OpId UnitOps::add_part(SegmentOf of, const Part& part, ValueId input, ValueId ou
   return op;
 }
 
-OpId UnitOps::add_exchange(SegmentOf of, OpKind kind, UnitPass pass, int step) {
-  b_.begin_op();
-  b_.depend(b_.latest.compute);
-  const OpId op = add(of, kind, pass, b_.stream(StreamKind::cp));
-  set_part(op, UnitPart::whole, step);
+OpId UnitOps::add_exchange(SegmentOf of, Exchange what, UnitPass pass, int number, ValueId input) {
+  const uint32_t stream = rule_of(what).axes.tp ? b_.tp_stream() : b_.stream(StreamKind::cp);
+  const OpId op = add(of, OpKind::exchange, pass, stream, input);
+  set_part(op, UnitPart::whole, number);
+  b_.program.ops[op].exchange = what;
   return op;
 }
 

@@ -71,9 +71,8 @@ class UnitOps {
   OpId add_reduction(SegmentOf of, ValueId value, int piece);
   void add_ring(SegmentOf of, ValueId from, const std::function<void()>& begin);
   Ref add_core(SegmentOf of, UnitPass pass);
-  Ref add_core_of_heads(SegmentOf of, UnitPass pass);
   OpId add_part(SegmentOf of, const Part& part, ValueId input = kNoValue, ValueId output = kNoValue);
-  OpId add_exchange(SegmentOf of, OpKind kind, UnitPass pass, int step);
+  OpId add_exchange(SegmentOf of, Exchange what, UnitPass pass, int number, ValueId input = kNoValue);
   void set_part(OpId op, UnitPart part, int step);
 
   const Strategy strategy_;

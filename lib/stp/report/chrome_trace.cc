@@ -144,7 +144,7 @@ class Writer {
   static std::string name_in_action(const Op& op) {
     if (op.kind == OpKind::compute) return to_string(op.unit, op.unit_pass) + suffix(op.part);
     if (op.kind == OpKind::weight_gradients) return to_string(op.unit) + ".W";
-    if (is_exchange(op.kind)) return exchange_name(op);
+    if (op.kind == OpKind::exchange) return exchange_name(op);
     if (is_collective(op.kind)) return collective_name(op.kind) + " " + to_string(op.unit, op.unit_pass);
     return op.kind == OpKind::transfer ? "send" : "";
   }

@@ -93,7 +93,7 @@ void Executor::end(RankState& rank, Stream& stream, OpId id) {
 void Executor::issue(OpId id) {
   const Op& op = plan_.program.ops[id];
   if (op.kind == OpKind::transfer) return issue_transfer(id);
-  if (is_exchange(op.kind)) return issue_exchange(id);
+  if (op.kind == OpKind::exchange) return issue_exchange(id);
   if (is_of_replicas(op.kind)) return issue_of_replicas(id);
   if (is_host_copy(op.kind)) return issue_host_copy(id);
   if (op.kind == OpKind::pipeline_reduce) return issue_pipeline_reduce(id);
@@ -280,8 +280,8 @@ void Executor::issue_transfer(OpId id) {
 
 void Executor::issue_exchange(OpId id) {
   const Op& op = plan_.program.ops[id];
-  const bool rows = op.kind == OpKind::row_exchange;
-  const auto stream_of = [&](const RankState& rank) { return rows ? rank.tp.get() : rank.cp.get(); };
+  const ExchangeRule& rule = rule_of(op.exchange);
+  const auto stream_of = [&](const RankState& rank) { return rule.axes.tp ? rank.tp.get() : rank.cp.get(); };
   const int stage = plan_.program.stream_of(id).rank;
   std::map<const RankState*, ExchangeTensors> tensors;  // of all ranks of the stage
   for (RankState* rank : ranks_of(stage)) {
@@ -293,14 +293,13 @@ void Executor::issue_exchange(OpId id) {
     }
     tensors[rank] = exchange_tensors(*rank->context, *stream_of(*rank), op, saved);
   }
-  for (RankGroup& group : exchange_groups_[stage].at(exchange_axes(op.kind))) {
+  for (RankGroup& group : exchange_groups_[stage].at(rule.axes)) {
     std::vector<Part> parts;
     for (const RankState* rank : group.ranks) {
       const auto& [sent, received] = tensors.at(rank);
       parts.push_back({stream_of(*rank), sent, received});
     }
-    group.group->give(
-        {op.kind == OpKind::all_to_all ? CallKind::all_to_all : CallKind::transfer, Reduce::sum, parts});
+    group.group->give({rule.all_to_all ? CallKind::all_to_all : CallKind::transfer, Reduce::sum, parts});
   }
   for (RankState* rank : ranks_of(stage)) {
     finish_exchange(*rank->context, *stream_of(*rank), op, tensors.at(rank), rank->saved_unit(op));

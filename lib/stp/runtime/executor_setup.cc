@@ -175,9 +175,9 @@ void Executor::make_groups() {
   const int first = placement.rank_of(0), last = placement.rank_of(placement.stages() - 1);
   Axes dividing = program.strategy.zero ? kAllAxes : kAllAxes.without(kReplicas);  // the gradients of a norm
   if (program.strategy.post_validation) dividing.pp = false;
-  std::map<Axes, OpKind> exchanges;
+  std::map<Axes, const ExchangeRule*> exchanges;
   for (const Op& op : program.ops)
-    if (is_exchange(op.kind)) exchanges[exchange_axes(op.kind)] = op.kind;
+    if (op.kind == OpKind::exchange) exchanges[rule_of(op.exchange).axes] = &rule_of(op.exchange);
   tensor_groups_.resize(grid_.pp);
   vocabulary_groups_.resize(program.streams.size());
   for (int world_rank = 0; world_rank < grid_.size(); ++world_rank) {
@@ -202,9 +202,9 @@ void Executor::make_groups() {
         tensor_groups_[place.pp].push_back(std::move(made));
       }
     }
-    for (const auto& [axes, kind] : exchanges)
-      add(exchange_groups_[place.pp][axes], kind == OpKind::row_exchange ? "tp ring" : "cp", axes,
-          kind == OpKind::all_to_all ? GroupUse::collectives : GroupUse::transfers);
+    for (const auto& [axes, rule] : exchanges)
+      add(exchange_groups_[place.pp][axes], axes.tp ? "tp ring" : "cp", axes,
+          rule->all_to_all ? GroupUse::collectives : GroupUse::transfers);
     for (auto& [axes, groups] : data_groups_[place.pp]) add(groups, "dp", axes);
     if (placement.pipelines() > 1 && 2 * place.pp < grid_.pp)
       add_pair(pipeline_groups_, "pipelines", grid_.pp - 1 - place.pp);

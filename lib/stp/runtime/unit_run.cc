@@ -92,6 +92,7 @@ const UnitRun::Runs& UnitRun::runs_of(const Component& component) {
       {},  // residual: the norm's kernel adds its gradient
       {},  // loss
       {&UnitRun::lookup_forward},
+      {},  // exchange
   }};
   const bool of_output = component.kind == ComponentKind::linear && component.width == Width::output;
   return of_output ? kOutput : kByKind[static_cast<size_t>(component.kind)];

@@ -89,7 +89,7 @@ TEST(Simulate, GivesAnOverlappedLayerItsClosedForm) {
       for (const Op& op : program.ops) {
         const bool in_layer = op.unit == Unit::attn || op.unit == Unit::mlp;
         double cost = 0;
-        if (op.kind == OpKind::row_exchange) cost = exchange;
+        if (op.kind == OpKind::exchange) cost = exchange;
         if (op.kind == OpKind::reduce_scatter) cost = sum;
         if (op.kind == OpKind::compute && in_layer)
           cost = op.part == UnitPart::norm     ? norm
