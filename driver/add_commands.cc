@@ -153,10 +153,6 @@ void add_devices(CLI::App* command, RunOptions& options) {
                    "Choose GEMM kernels for this many of the GPU's multiprocessors; the others are left to "
                    "communication (cuda only)")
       ->check(CLI::Range(1, 1 << 16));
-  command->add_option(
-      "--gemm-winners", options.devices.gemm.winners,
-      "For each GEMM, keep the fastest of cuBLASLt's first kernels in this file and reuse it; without the "
-      "file each run takes the library's first (cuda only)");
   command
       ->add_option("--hold-compute", options.devices.hold_compute_us,
                    "Microseconds by which the compute op that follows a collective is delayed, so that the "

@@ -83,8 +83,6 @@ void check_devices(const DeviceOptions& devices, const Processes& processes) {
     refuse("--gemm-multiprocessors",
            "is " + std::to_string(chosen) + ", but the GPU has " + kind.facts()->at("multiprocessors").dump(),
            "use fewer, or leave it out for all");
-  if (!devices.gemm.winners.empty() && !kind.facts())
-    refuse("--gemm-winners", backend + " has one kernel for all GEMMs");
   if (devices.hold_compute_us > 0 && !kind.facts())
     refuse("--hold-compute", backend + " has no kernels to delay");
 }

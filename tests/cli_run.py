@@ -258,7 +258,6 @@ class Run(CommandLine):
             (["--graphs"], "--graphs", "cpu has none"),
             (["--gemm-multiprocessors", "100"], "--gemm-multiprocessors", "cpu has no multiprocessors", "leave it out"),
             (["--gemm-multiprocessors", "0"], "--gemm-multiprocessors"),
-            (["--gemm-winners", "w.json"], "--gemm-winners", "cpu has one kernel for all GEMMs", "leave it out"),
             (["--hold-compute", "5"], "--hold-compute", "cpu has no kernels", "leave it out"),
             (["--hold-compute", "0"], "--hold-compute"),
             (["--late-peers", "5"], "--late-peers", "--replay-rank"),

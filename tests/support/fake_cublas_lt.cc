@@ -243,7 +243,6 @@ cublasStatus_t matmul(cublasLtHandle_t, cublasLtMatmulDesc_t descriptor, const v
 const CublasLtApi& cublas_lt() {
   static const CublasLtApi api{
       .cublasLtGetStatusName = status_name,
-      .cublasLtGetVersion = [] { return state().version; },
       .cublasLtCreate = create_handle,
       .cublasLtDestroy = destroy_handle,
       .cublasLtMatrixLayoutCreate =

@@ -30,7 +30,6 @@ struct Question {
 };
 
 struct State {
-  size_t version = CUBLAS_VERSION;
   std::vector<Algorithm> algorithms{{}};           // best first, by the heuristic
   cublasStatus_t answer = CUBLAS_STATUS_SUCCESS;   // of the heuristic
   cublasStatus_t outcome = CUBLAS_STATUS_SUCCESS;  // of GEMMs

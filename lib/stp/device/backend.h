@@ -57,9 +57,6 @@ struct GemmOptions {
   /// Times the candidates of cuBLASLt's heuristic at a shape's first use, which waits for the GPU, and does
   /// not take the first candidate. For benchmarks.
   bool time_candidates = false;
-  /// A file (gemm_winners.h) with the fastest of the first candidates; shapes that it lacks are timed like
-  /// that, and added. "": none.
-  std::string winners = {};
   /// Multiprocessors for which kernels are chosen; 0: all. Fewer leave room for communication beside them.
   int multiprocessors = 0;
 };

@@ -10,7 +10,7 @@
 /// Applies `use` to the name of each function.
 // clang-format off
 #define STP_CUBLAS_LT_FUNCTIONS(use) \
-  use(cublasLtGetStatusName) use(cublasLtGetVersion) use(cublasLtCreate) use(cublasLtDestroy) \
+  use(cublasLtGetStatusName) use(cublasLtCreate) use(cublasLtDestroy) \
   use(cublasLtMatrixLayoutCreate) use(cublasLtMatrixLayoutDestroy) use(cublasLtMatmulDescCreate) \
   use(cublasLtMatmulDescDestroy) use(cublasLtMatmulDescSetAttribute) \
   use(cublasLtMatmulPreferenceCreate) use(cublasLtMatmulPreferenceDestroy) \

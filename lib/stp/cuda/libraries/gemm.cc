@@ -1,10 +1,7 @@
 #include "stp/cuda/libraries/gemm.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
-#include <cinttypes>
-#include <cstdio>
 #include <limits>
 #include <stdexcept>
 #include <string>
@@ -18,7 +15,6 @@ namespace stp::cuda {
 namespace {
 
 constexpr int kMostCandidates = 64;  // largest number of timed candidates
-constexpr int kMostOfRun = 8;        // the same for a run, which keeps the fastest
 
 template <auto destroy>
 struct Destroy {
@@ -94,23 +90,6 @@ std::string words(const GemmProblem& problem) {
          to_string(problem.type) + " to " + to_string(problem.c_type);
 }
 
-std::string words(const cublasLtMatmulAlgo_t& algorithm) {
-  std::string text;
-  for (const uint64_t word : algorithm.data) {
-    std::array<char, 17> digits;
-    std::snprintf(digits.data(), digits.size(), "%016" PRIx64, word);
-    text += digits.data();
-  }
-  return text;
-}
-
-// "NVIDIA H100, cuBLASLt 130100"
-std::string machine(int gpu) {
-  cudaDeviceProp properties{};
-  STP_CUDA(cudaGetDeviceProperties(&properties, gpu));
-  return std::string(properties.name) + ", cuBLASLt " + std::to_string(cublas_lt().cublasLtGetVersion());
-}
-
 std::string no_kernel(const GemmProblem& problem) {
   return "cuBLASLt has no algorithm for the GEMM " + words(problem);
 }
@@ -139,8 +118,7 @@ void Gemm::Call::operator()(cudaStream_t stream) const {
 }
 
 Gemm::Gemm(CudaDevice& device, GemmOptions options)
-    : device_(device), options_(std::move(options)), most_workspace_(recommended_workspace()) {
-  if (!options_.winners.empty()) winners_.emplace(options_.winners, machine(device_.run().gpu()));
+    : device_(device), options_(options), most_workspace_(recommended_workspace()) {
   STP_CUBLAS(cublasLtCreate(&handle_));
 }
 
@@ -156,7 +134,8 @@ Gemm::Call Gemm::prepare(Stream& stream, const GemmProblem& problem, const GemmO
     Plan made = make_plan(problem);
     const Candidates candidates = find(alignment, made);
     if (candidates.empty()) throw std::runtime_error(no_kernel(problem));
-    made.chosen = candidates[choose(cuda_stream(stream), made, problem, alignment, operands, candidates)];
+    const bool timed = candidates.size() > 1;
+    made.chosen = candidates[timed ? fastest(cuda_stream(stream), made, problem, operands, candidates) : 0];
     plan = std::make_unique<Plan>(std::move(made));
   }
   const size_t bytes = plan->chosen.workspaceSize;
@@ -180,7 +159,7 @@ Gemm::Plan Gemm::make_plan(const GemmProblem& problem) const {
 // The library's candidates, best first by its own estimate; none if it has none.
 Gemm::Candidates Gemm::find(const GemmAlignment& alignment, const Plan& plan) const {
   const Preference preference = make_preference(most_workspace_, alignment);
-  Candidates found(options_.time_candidates ? kMostCandidates : winners_ ? kMostOfRun : 1);
+  Candidates found(options_.time_candidates ? kMostCandidates : 1);
   int count = 0;
   const CublasLtApi& library = cublas_lt();
   const cublasStatus_t status = library.cublasLtMatmulAlgoGetHeuristic(
@@ -194,31 +173,6 @@ Gemm::Candidates Gemm::find(const GemmAlignment& alignment, const Plan& plan) co
   found.resize(static_cast<size_t>(count));
   std::erase_if(found, [](const auto& each) { return each.state != CUBLAS_STATUS_SUCCESS; });
   return found;
-}
-
-// The kept one, if there is one and the library still names it; nothing else of a file reaches the library.
-size_t Gemm::choose(CudaStream& stream, const Plan& plan, const GemmProblem& problem,
-                    const GemmAlignment& alignment, const GemmOperands& operands,
-                    const Candidates& candidates) {
-  if (candidates.size() == 1) return 0;
-  if (!winners_) return fastest(stream, plan, problem, operands, candidates);
-  const auto index_of = [&](const std::string& algorithm) {
-    const auto same = [&](const auto& each) { return words(each.algo) == algorithm; };
-    return static_cast<size_t>(std::ranges::find_if(candidates, same) - candidates.begin());
-  };
-  std::string gemm = words(problem) + ", aligned to " + std::to_string(alignment.a) + " " +
-                     std::to_string(alignment.b) + " " + std::to_string(alignment.c);
-  if (options_.multiprocessors > 0)
-    gemm += ", for " + std::to_string(options_.multiprocessors) + " multiprocessors";
-  const std::string known = winners_->find(gemm);
-  if (const size_t index = index_of(known); index < candidates.size()) return index;
-  if (!known.empty())
-    std::fprintf(stderr,
-                 "stp: --gemm-winners: cuBLASLt does not name the kept kernel of %s; it is timed again\n",
-                 gemm.c_str());
-  const size_t best = fastest(stream, plan, problem, operands, candidates);
-  const size_t kept = index_of(winners_->keep(gemm, known, words(candidates[best].algo)));
-  return kept < candidates.size() ? kept : best;
 }
 
 // Times the candidates, behind the work of `after`. Results go to separate memory, because c may be added to:

@@ -9,11 +9,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
-#include "stp/cuda/libraries/gemm_winners.h"
 #include "stp/device/backend.h"
 #include "stp/device/kernel_arguments.h"
 
@@ -76,8 +74,6 @@ class Gemm {
 
   [[nodiscard]] Plan make_plan(const GemmProblem& problem) const;
   [[nodiscard]] Candidates find(const GemmAlignment& alignment, const Plan& plan) const;
-  size_t choose(CudaStream& stream, const Plan& plan, const GemmProblem& problem,
-                const GemmAlignment& alignment, const GemmOperands& operands, const Candidates& candidates);
   size_t fastest(CudaStream& after, const Plan& plan, const GemmProblem& problem, GemmOperands operands,
                  const Candidates& candidates);
 
@@ -85,7 +81,6 @@ class Gemm {
   const GemmOptions options_;
   cublasLtHandle_t handle_ = nullptr;
   size_t most_workspace_ = 0;  // bytes
-  std::optional<GemmWinners> winners_;
   std::map<std::pair<GemmProblem, GemmAlignment>, std::unique_ptr<Plan>> plans_;
 };
 

@@ -2,21 +2,14 @@
 // answer it takes, what it does where there is none. Their numbers are compared by tests/kernels.
 #include "stp/cuda/libraries/gemm.h"
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/file.h>
 
 #include <array>
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <tuple>
 #include <vector>
 
-#include "stp/base/file_descriptor.h"
-#include "stp/base/json_input.h"
-#include "stp/cuda/libraries/gemm_winners.h"
 #include "stp/device/bfloat16.h"
 #include "support/cuda_on_host.h"
 #include "support/fake_cublas_lt.h"
@@ -139,7 +132,7 @@ TEST_F(Gemms, AreTimedOnceAndTheFastestStays) {
   for (int i = 0; i < 3; ++i) run_zeros(gemm, kFloats, 1);
   EXPECT_THAT(gemms, ElementsAre(2, 2, 2));
   EXPECT_EQ(fake_cublas_lt::state().questions.size(), 1U);
-  EXPECT_GE(device().memory().scratch(), 64U);
+  EXPECT_EQ(device().memory().scratch(), 64U) << "trials' results are not kept";
 }
 
 TEST_F(Gemms, ThatTheHeuristicFindsFaultyAreNotRun) {
@@ -148,94 +141,6 @@ TEST_F(Gemms, ThatTheHeuristicFindsFaultyAreNotRun) {
   run_zeros(gemm, kFloats);
   EXPECT_THAT(fake_cublas_lt::state().gemms, Each(testing::Ge(1)));
   EXPECT_EQ(fake_cublas_lt::state().gemms.back(), 2);
-}
-
-// Devices and runs that share a file take what the first of them found, whatever is faster meanwhile.
-class GemmsWithAFile : public Gemms {
- protected:
-  /// The algorithms that a device of a new run takes for a GEMM, its trials too.
-  std::vector<int> algorithms() {
-    fake_cublas_lt::state().gemms.clear();
-    Gemm gemm(device(), {.winners = file_});
-    run_zeros(gemm, kFloats);
-    return fake_cublas_lt::state().gemms;
-  }
-  std::string text() { return read_file(file_); }
-  void write(const std::string& text) const { std::ofstream(file_) << text; }
-  ~GemmsWithAFile() override { std::filesystem::remove_all(folder_); }
-
-  std::string folder_ = testing::TempDir() + "/stp_winnersXXXXXX";
-  const std::string file_ = std::string(mkdtemp(folder_.data())) + "/winners.json";
-};
-
-TEST_F(GemmsWithAFile, AreTimedOnceForAllRuns) {
-  fake_cublas_lt::state().algorithms.assign(9, {.steps = 9});
-  fake_cublas_lt::state().algorithms[5].steps = 2;
-  fake_cublas_lt::state().algorithms[8].steps = 1;
-  const std::vector<int> first = algorithms();
-  EXPECT_EQ(first.back(), 5);
-  EXPECT_EQ(device().memory().scratch(), 0U) << "trials' results are not kept";
-  EXPECT_THAT(first, AllOf(Contains(7), testing::Not(Contains(8)))) << "the first eight are tried";
-  EXPECT_THAT(text(), AllOf(HasSubstr("cuBLASLt " + std::to_string(CUBLAS_VERSION)),
-                            HasSubstr("2 x 3 x 4, f32 to f32, aligned to 256 256 256")));
-  fake_cublas_lt::state().algorithms[0].steps = 1;
-  EXPECT_THAT(algorithms(), ElementsAre(5));
-  ++fake_cublas_lt::state().version;  // another library: its algorithms are others
-  EXPECT_EQ(algorithms().back(), 0);
-  --fake_cublas_lt::state().version;
-  EXPECT_THAT(algorithms(), ElementsAre(5));
-  EXPECT_EQ(fake_cublas_lt::state().questions.back().most_algorithms, 8);
-}
-
-TEST_F(GemmsWithAFile, OfWhichTheLibraryNamesTheKernelNoMoreAreTimedAgain) {
-  fake_cublas_lt::state().algorithms = {{.steps = 9}, {.steps = 2}};
-  EXPECT_EQ(algorithms().back(), 1);
-  std::string changed = text();
-  const size_t last = changed.rfind("0\"");
-  write(changed.replace(last, 1, "7"));
-  testing::internal::CaptureStderr();
-  EXPECT_GT(algorithms().size(), 1U);
-  EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              HasSubstr("does not name the kept kernel of 2 x 3 x 4"));
-  EXPECT_THAT(algorithms(), ElementsAre(1));
-}
-
-TEST_F(GemmsWithAFile, ThatIsNoneLeaveItAsItIs) {
-  fake_cublas_lt::state().algorithms = {{.steps = 9}, {.steps = 2}};
-  for (const std::string other : {"[]", "{\"a\": 1}", "{\"a\": {\"b\": 1}}", "half of {", "\xff"}) {
-    write(other);
-    testing::internal::CaptureStderr();
-    EXPECT_EQ(algorithms().back(), 1);
-    EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("is no list of GEMMs' kernels"));
-    EXPECT_EQ(text(), other);
-  }
-  EXPECT_THAT(refusal([&] { Gemm(device(), {.winners = folder_ + "/none/winners.json"}); }),
-              AllOf(HasSubstr("--gemm-winners: "), HasSubstr("none cannot be opened: No such file")));
-  std::filesystem::remove(file_);
-  std::filesystem::create_directory(file_);
-  EXPECT_THAT(refusal([&] { Gemm(device(), {.winners = file_}); }), HasSubstr("winners.json"));
-}
-
-// Two that time at once: the one that is in the file counts for both.
-TEST_F(GemmsWithAFile, WhatAnotherProcessKeptFirstCounts) {
-  GemmWinners one(file_, "this"), two(file_, "this");
-  EXPECT_EQ(one.find("gemm"), "");
-  EXPECT_EQ(two.keep("gemm", "", "b"), "b");
-  EXPECT_EQ(one.keep("gemm", "", "a"), "b");
-  EXPECT_EQ(one.find("gemm"), "b");
-  EXPECT_EQ(one.keep("gemm", "b", "c"), "c") << "b is of no use";
-  EXPECT_EQ(GemmWinners(file_, "another").find("gemm"), "");
-}
-
-TEST_F(GemmsWithAFile, InAFolderThatStaysLockedDoWithoutIt) {
-  GemmWinners winners(file_, "this");
-  const FileDescriptor other(open(folder_.c_str(), O_RDONLY | O_DIRECTORY));
-  ASSERT_EQ(flock(other.get(), LOCK_EX), 0);
-  testing::internal::CaptureStderr();
-  EXPECT_EQ(winners.keep("gemm", "", "a"), "a");
-  EXPECT_EQ(winners.find("gemm"), "");
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("that another process keeps locked"));
-  EXPECT_FALSE(std::filesystem::exists(file_));
 }
 
 class FailingGemms : public Gemms {
