@@ -124,13 +124,6 @@ void add_replay(CLI::App* command, RunOptions& options) {
                              ->type_name("PROFILE");
   replay->needs(cluster);
   cluster->needs(replay);
-  command
-      ->add_option(
-          "--late-peers", options.late_peers_us,
-          "Microseconds by which other stages send later than the replayed rank could receive; until "
-          "then a receive holds multiprocessors, as it does over NCCL")
-      ->needs(replay)
-      ->check(within(1.0, 1e6));
   replay->excludes("--predict");
 }
 
@@ -148,16 +141,6 @@ void add_devices(CLI::App* command, RunOptions& options) {
                     "Run as many further steps, in which each kernel is timed separately (cuda only)");
   command->add_flag("--graphs", options.devices.graphs,
                     "Replay the kernels of repeated ops as CUDA graphs (cuda only)");
-  command
-      ->add_option("--gemm-multiprocessors", options.devices.gemm.multiprocessors,
-                   "Choose GEMM kernels for this many of the GPU's multiprocessors; the others are left to "
-                   "communication (cuda only)")
-      ->check(CLI::Range(1, 1 << 16));
-  command
-      ->add_option("--hold-compute", options.devices.hold_compute_us,
-                   "Microseconds by which the compute op that follows a collective is delayed, so that the "
-                   "collective gets multiprocessors first (cuda only)")
-      ->check(within(1.0, 1000.0));
   command->add_option(
       "--inject", options.inject,
       "KIND:RANK:OP: make this rank fail where the action OP, such as F0.3, first begins: kill, "

@@ -65,7 +65,6 @@ void check_devices(const DeviceOptions& devices, const Processes& processes) {
   const BuiltIn& kind = built_in(backend);
   if (processes.count() > 1) kind.check_processes(devices.nccl);  // before the first call of the driver
   kind.check(processes.index_on_node());
-  const int chosen = devices.gemm.multiprocessors;
   if (!devices.nccl.empty() && processes.count() == 1)
     refuse("--nccl", "no launcher started several processes, so nothing goes over NCCL");
   if (devices.fault && kind.ranks > 0) refuse("--inject", backend + " cannot be made to fail");
@@ -77,14 +76,6 @@ void check_devices(const DeviceOptions& devices, const Processes& processes) {
     refuse(files.save.empty() ? "--resume" : "--save", backend + " computes no weights",
            "leave it out, or use --backend cpu");
   if (devices.graphs && !kind.graphs) refuse("--graphs", backend + " has none");
-  if (chosen > 0 && !kind.facts())
-    refuse("--gemm-multiprocessors", backend + " has no multiprocessors to choose kernels for");
-  if (chosen > 0 && chosen > kind.facts()->at("multiprocessors").get<int>())
-    refuse("--gemm-multiprocessors",
-           "is " + std::to_string(chosen) + ", but the GPU has " + kind.facts()->at("multiprocessors").dump(),
-           "use fewer, or leave it out for all");
-  if (devices.hold_compute_us > 0 && !kind.facts())
-    refuse("--hold-compute", backend + " has no kernels to delay");
 }
 
 // Acts, with the place of an experiment in errors that have none and are not of a flag.
@@ -165,8 +156,7 @@ Plan make_plan(const RunOptions& options, Processes& processes) {
           "start it without the launcher");
     for (const Experiment& experiment : plan.scenario.experiments)
       for_experiment(experiment, plan.scenario.file, [&] { check_replay(experiment, options.replay_rank); });
-    plan.devices.replay = {options.replay_rank, profile_of_flag(options.replay_cluster, "--replay-cluster"),
-                           1e-6 * options.late_peers_us};
+    plan.devices.replay = {options.replay_rank, profile_of_flag(options.replay_cluster, "--replay-cluster")};
   }
   plan.one_device = processes.count() == 1 && built_in(plan.devices.backend).ranks > 0;
   for (const Experiment& experiment : plan.experiments)

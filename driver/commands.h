@@ -70,7 +70,6 @@ struct RunOptions {
   double memory_limit_mib = 0;  // 0: none
   int replay_rank = -1;
   std::string replay_cluster;
-  double late_peers_us = 0;
   std::string inject;  // a fault (injected_fault.h); "": none
 };
 /// Returns the exit code.

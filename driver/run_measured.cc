@@ -219,9 +219,7 @@ std::unique_ptr<Backend> open_backend(const DeviceOptions& options, const Backen
   begin_phase("setting up " + (options.replay ? "1 rank" : std::to_string(devices.world_size) + " ranks"));
   if (options.replay)
     return make_replay_backend(options.backend, devices,
-                               {.rank = options.replay->rank,
-                                .times = call_times(options.replay->profile),
-                                .late_s = options.replay->late_s});
+                               {.rank = options.replay->rank, .times = call_times(options.replay->profile)});
   return make_backend(options.backend, devices, options.processes);
 }
 

@@ -21,7 +21,6 @@ namespace stp {
 struct ReplayChoice {
   int rank;
   HardwareProfile profile;  // of the links
-  double late_s = 0;        // Replay::late_s
 };
 
 /// Checkpoints of a run (lib/stp/checkpoint).

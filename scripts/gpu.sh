@@ -317,26 +317,13 @@ replay() {
 }
 
 # Rank 0 of one real configuration at full shard size, over emulated links of the A800.
-one=(--replay-cluster a800 --set 'schedules=["stp"]' --set 'configurations=[{"parallel": {"pp": 4, "tp": 4}, "microbatches": 16}]')
-stage_replay() { replay a800 "${one[@]}"; }
-
-# Does an all-reduce win the race for multiprocessors against the next GEMM? The configuration of stage replay again, with compute
-# held behind collectives, and with GEMMs that leave as many multiprocessors as an emulated collective takes: step times and `replayed.groups`.
-replays_of_the_race() {
-  local all
-  replay a800-held --hold-compute 10 "${one[@]}" || return 1
-  all=$(sed -n 's/.*"multiprocessors": *\([0-9]*\).*/\1/p' "$out/replay-a800-held.json")
-  replay a800-fewer-multiprocessors --gemm-multiprocessors $((all - 16)) "${one[@]}"
+stage_replay() {
+  replay a800 --replay-cluster a800 --set 'schedules=["stp"]' --set 'configurations=[{"parallel": {"pp": 4, "tp": 4}, "microbatches": 16}]'
 }
-
-# What receives that wait take from GEMMs: the configuration of stage replay again, where each waits half a millisecond.
-replay_of_late_peers() { replay a800-late-peers --late-peers 500 "${one[@]}"; }
 
 # All configurations, also with links of H200. Each schedule has its own record, so that what is cut off at the limit loses one.
 stage_replays() {
-  local cluster schedule failed=0
-  replays_of_the_race || failed=1
-  replay_of_late_peers || failed=1
+  local cluster schedule
   for cluster in a800 h200; do
     for schedule in stp 1f1b-i zb-v; do
       replay "$cluster-$schedule" --replay-cluster "$cluster" --set "schedules=[\"$schedule\"]" \
@@ -347,7 +334,6 @@ stage_replays() {
   for schedule in stp 1f1b-i zb-v; do
     replay "a800-$schedule-graphs" --graphs --replay-cluster a800 --set "schedules=[\"$schedule\"]" --set run.warmup=3 || return 1
   done
-  return "$failed"
 }
 
 # microbench FILE FAMILIES: a file is whole when its families are done, so each that is cut off loses its own alone.

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "stp/cuda/cuda_group.h"
-#include "stp/cuda/kernels/pause.h"
+#include "stp/cuda/kernels/clock_step.h"
 #include "stp/device/self_check.h"
 #include "support/cuda_on_host.h"
 #include "support/simt_clock.h"
@@ -32,7 +32,7 @@ class Examine : public testing_support::CudaOnHost {
   /// place.
   std::vector<const void*> kernels_of(CudaAttention way) {
     std::vector<const void*> kernels;
-    fake_cuda::watch_launches([&](const void* kernel, cudaStream_t) { kernels.push_back(kernel); });
+    fake_cuda::watch_launches([&](const void* kernel) { kernels.push_back(kernel); });
     attention(way);
     fake_cuda::reset(1);
     return kernels;

@@ -173,19 +173,6 @@ TEST_F(GpuTraining, GraphsChangeNoBitAndTakeMostOfTheWork) {
   }
 }
 
-TEST_F(GpuTraining, ComputeThatIsHeldBehindCollectivesChangesNoBit) {
-  const auto training = small_training(4, DType::bf16, {.tp = 2, .pp = 2});
-  const auto samples = samples_for(kMicrobatches, training);
-  const int steps = kStride > 1 ? 1 : 3;
-  const auto masters = [&](double hold_us, bool graphs) {
-    const auto backend = cuda::make_backend(
-        {.world_size = 4, .deadline_s = 60, .poison = true, .graphs = graphs, .hold_compute_us = hold_us});
-    return train(*backend, "stp", training, kMicrobatches, samples, {}, steps).masters;
-  };
-  const auto expected = masters(0, false);
-  for (const bool graphs : {false, true}) EXPECT_EQ(masters(5, graphs), expected);
-}
-
 TEST_F(GpuTraining, TimesOfOpsAreInTheOrderOfTheProgram) {
   const auto training = small_training(4, DType::f32, {.tp = 2, .pp = 2});
   const auto samples = samples_for(kMicrobatches, training);

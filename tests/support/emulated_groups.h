@@ -34,15 +34,15 @@ class EmulatedGroups : public testing::TestWithParam<ReplayBackend> {
     if (const std::string lack = GetParam().lack(); !lack.empty()) GTEST_SKIP() << lack;
     start({});
   }
-  /// Rank 4 of six; its peers send so much later.
-  void start(CallTime time, double deadline_s = 20, double late_s = 0) {
+  /// Rank 4 of six.
+  void start(CallTime time, double deadline_s = 20) {
     const auto times = [this, time](CallKind kind, double bytes, const std::vector<int>& members) {
       asked.emplace_back(kind, bytes, members);
       return time;
     };
     stream.reset();
     backend = GetParam().make({.world_size = 6, .deadline_s = deadline_s, .poison = true},
-                              {.rank = 4, .times = times, .late_s = late_s});
+                              {.rank = 4, .times = times});
     stream = backend->device(4).make_stream("tp", StreamPriority::communication);
     group = backend->group("tp", {2, 4, 5});
     outgoing = backend->group("p2p", {4, 5}, GroupUse::transfers);

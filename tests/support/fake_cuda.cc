@@ -80,7 +80,7 @@ struct FakeDevice {
   std::map<std::string, cudaError_t> failing;
   std::map<std::string, size_t> calls;
   std::map<std::string, std::function<void()>> watched;
-  std::function<void(const void* kernel, cudaStream_t stream)> launches_watched;  // may be empty
+  std::function<void(const void* kernel)> launches_watched;  // may be empty
 
   std::optional<cudaError_t> called(const std::string& name) {
     ++calls[name];
@@ -189,7 +189,7 @@ cudaError_t launch_kernel(const cudaLaunchConfig_t& config, const void* kernel, 
   if (!fits || blocks.x == 0 || blocks.y == 0 || blocks.z == 0 || blocks.y > 65535 || blocks.z > 65535 ||
       threads.x * threads.y * threads.z > 1024)
     return last_error = cudaErrorInvalidValue;
-  if (device().launches_watched) device().launches_watched(kernel, config.stream);
+  if (device().launches_watched) device().launches_watched(kernel);
   push(config.stream, FakeStep{std::move(run), {}, device().multiprocessor_free});
   return cudaSuccess;
 }
@@ -214,7 +214,7 @@ void reset(uint32_t seed) {
 void hold(bool held) { Locked()->held = held; }
 void fail_next(const std::string& call, cudaError_t error) { Locked()->failing[call] = error; }
 void watch(const std::string& call, std::function<void()> look) { Locked()->watched[call] = std::move(look); }
-void watch_launches(std::function<void(const void* kernel, cudaStream_t stream)> look) {
+void watch_launches(std::function<void(const void* kernel)> look) {
   Locked()->launches_watched = std::move(look);
 }
 size_t allocated_bytes() { return Locked()->allocated; }

@@ -40,7 +40,7 @@ void fail_next(const std::string& call, cudaError_t error);
 /// `look` is called at every call of that name, until reset().
 void watch(const std::string& call, std::function<void()> look);
 /// `look` is called at every launch of a kernel, captured ones too, until reset().
-void watch_launches(std::function<void(const void* kernel, cudaStream_t stream)> look);
+void watch_launches(std::function<void(const void* kernel)> look);
 /// Device memory that is allocated and not released, in the order of the streams as far as they have come.
 size_t allocated_bytes();
 /// Device memory that the pool holds: what was allocated, until cudaMemPoolTrimTo.

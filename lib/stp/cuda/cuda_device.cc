@@ -7,7 +7,6 @@
 
 #include "stp/cuda/cuda_check.h"
 #include "stp/cuda/kernels/cuda_kernels.h"
-#include "stp/cuda/kernels/pause.h"
 
 namespace stp::cuda {
 namespace {
@@ -30,8 +29,7 @@ CudaDevice::CudaDevice(CudaRun& run, int rank, const BackendOptions& options)
       run_(run),
       rank_(rank),
       poison_(options.poison),
-      has_graphs_(options.graphs),
-      hold_ns_(static_cast<uint64_t>(1e3 * options.hold_compute_us)) {
+      has_graphs_(options.graphs) {
   run_.make_current();
   kernels_ = std::make_unique<CudaKernels>(*this, CudaAttention::cudnn, options.gemm);
 }
@@ -170,10 +168,6 @@ void CudaDevice::synchronize() {
   run_.forget_alarms();
   run_.renew_clock();
   trim_memory();
-}
-
-void CudaDevice::hold_compute(Stream& stream) {
-  if (hold_ns_ > 0) pause(stream, hold_ns_);
 }
 
 GraphCounts CudaDevice::graphs() const {

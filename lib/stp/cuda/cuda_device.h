@@ -33,7 +33,6 @@ class CudaDevice : public Device {
   void upload(Stream& stream, const Tensor& tensor, std::span<const std::byte> bytes) override;
   void download(Stream& stream, const Tensor& tensor, std::span<std::byte> bytes) override;
   void synchronize() override;
-  void hold_compute(Stream& stream) override;
 
   Kernels& kernels() override { return *kernels_; }
   std::optional<double> share_in_graphs() override;
@@ -74,7 +73,6 @@ class CudaDevice : public Device {
   CudaRun& run_;
   const int rank_;
   const bool poison_, has_graphs_;
-  const uint64_t hold_ns_;
   std::map<const CudaStream*, std::vector<Block>> scratch_;  // by stream; its last block is its largest
   GraphCounts ended_graphs_;                                 // of streams that ended
 

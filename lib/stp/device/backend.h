@@ -68,7 +68,6 @@ struct BackendOptions {
   bool poison = false;            // fill fresh and released memory with NaN, for tests
   OpHooks hooks = {};             // of ranks that are threads (not CUDA)
   bool graphs = false;            // capture ops and launch them as graphs (CUDA)
-  double hold_compute_us = 0;     // Device::hold_compute(), microseconds (CUDA)
   std::vector<std::string> nccl;  // NCCL options of groups among processes (lib/stp/cuda/nccl_tuning.h)
   GemmOptions gemm = {};
 };

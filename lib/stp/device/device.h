@@ -43,9 +43,6 @@ class Device {
   virtual void download(Stream& stream, const Tensor& tensor, std::span<std::byte> bytes) = 0;
   /// Waits for all streams of the device. Throws Cancelled if the run failed.
   virtual void synchronize() = 0;
-  /// Delays later work of `stream`, the compute stream, by BackendOptions::hold_compute_us. A collective that
-  /// another stream already has then gets the device first. By default there is no delay.
-  virtual void hold_compute(Stream& stream) { static_cast<void>(stream); }
 
   virtual Kernels& kernels() = 0;
   /// The share of kernel calls so far that ran as graphs (BackendOptions::graphs); none without graphs. Call

@@ -47,9 +47,8 @@ EmulatedGroup::EmulatedGroup(std::string name, const Replay& replay, const std::
 
 void EmulatedGroup::carry_out(const Call& call) {
   const int64_t bytes = call.bytes();
-  CallTime time = replay_.times(call.kind, static_cast<double>(bytes), members());
+  const CallTime time = replay_.times(call.kind, static_cast<double>(bytes), members());
   const Part& part = call.parts.front();
-  if (call.kind == CallKind::transfer && !part.in) time.latency_s += replay_.late_s;
   const bool ring =
       call.kind == CallKind::transfer && part.in && part.out;  // it copies both sent and received data
   const int ctas = link_ctas(replay_, call.kind, ring ? 2 * bytes : bytes, time, size());

@@ -35,8 +35,6 @@ inline constexpr int kLinkCtas = 4;
 struct Replay {
   int rank = 0;
   CallTimes times;
-  /// The peers' sends are this much later than this rank's receives. Each receive takes this much longer.
-  double late_s = 0;
   /// Thread blocks of a collective and of a transfer on the device, as NCCL's (CUDA only). A call gets more,
   /// up to `most_ctas`, if each would have to copy more than `cta_bytes_per_s` to keep its link's time.
   int collective_ctas = 16, transfer_ctas = kLinkCtas, most_ctas = 64;

@@ -106,14 +106,8 @@ void Executor::issue(OpId id) {
     const auto stream_of = [&](RankState& rank) -> Stream& {
       return is_collective(op.kind) ? rank.collectives() : *rank.compute;
     };
-    const bool collective = is_collective(op.kind);
-    for (RankState* rank : group.ranks) {
-      // Before the op begins: the delay is not part of its time.
-      if (!collective && rank->behind_collective) rank->device.hold_compute(*rank->compute);
-      rank->behind_collective = collective && rank->tp;
-      begin(*rank, stream_of(*rank), id);
-    }
-    if (collective)
+    for (RankState* rank : group.ranks) begin(*rank, stream_of(*rank), id);
+    if (is_collective(op.kind))
       issue_collective(group, op);
     else
       issue_compute(group, op);

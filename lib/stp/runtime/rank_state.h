@@ -42,8 +42,7 @@ struct RankState {
   std::map<OpId, OpEvents>
       arrivals;  // transfers to this rank, other ranks' ops of all stages; `started`: the receive could begin
   std::unordered_map<ValueId, Tensor> values;
-  std::optional<OpId> pipeline_reduce;  // begun, until the other rank's begins
-  bool behind_collective = false;       // a collective was issued after the last compute op
+  std::optional<OpId> pipeline_reduce;                         // begun, until the other rank's begins
   std::map<std::tuple<Unit, int, int, int>, SavedUnit> saved;  // by unit, chunk, layer and microbatch
   std::map<OpId, std::vector<Tensor>> leaving;  // by offload: on the device until the copy is done
   std::map<std::pair<int, int>, std::vector<Tensor>> on_host;  // by chunk and microbatch
