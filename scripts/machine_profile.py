@@ -2,7 +2,6 @@
 
 Samples around which the machine was slower than usual (probe_slowdown) are left out where there are others."""
 
-import json
 import math
 import statistics
 
@@ -15,11 +14,10 @@ ERROR_RATE = 0.05  # of an interval that goes from the least to the largest valu
 ANY_GROUP = 256  # ranks of a group on one machine, where memory is what connects them
 
 
-def noisy_rows(path):
+def noisy_rows(content):
     """How many rows of bin/microbench's JSON are noisy, how many have too few repetitions to know (microbench/sampling.cc), and
     how many there are; rows without repetitions say nothing."""
-    with open(path, encoding="utf-8") as file:
-        rows = [row for row in json.load(file)["benchmarks"] if row.get("aggregate_name") == "noisy"]
+    rows = [row for row in content["benchmarks"] if row.get("aggregate_name") == "noisy"]
     enough = [row for row in rows if 2 * 0.5 ** row["repetitions"] <= ERROR_RATE]
     return sum(row["real_time"] > 0 for row in enough), len(rows) - len(enough), len(rows)
 
@@ -31,9 +29,7 @@ class Unfit(Exception):
 class Rows:
     """Benchmarks by name, each with the median of its steady samples in seconds and its counters."""
 
-    def __init__(self, path):
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
+    def __init__(self, content):
         self.context = content.get("context", {})
         if self.context.get("evidence") == "replayed":
             raise Unfit(f"its collectives were emulated, over the links of {self.context.get('peers')}; measure without --peers")
@@ -177,9 +173,9 @@ def checked(profile):
     return profile
 
 
-def make_profile(path, name):
+def make_profile(content, name):
     """The profile, and a line of words per part of the fit."""
-    rows = Rows(path)
+    rows = Rows(content)
     context = rows.context
     processors = int(context.get("shared_processors", 0))
     shapes, best, shares = gemms(rows)

@@ -29,6 +29,22 @@ def parser(text, scenario=None):
     return made
 
 
+def parse_with_file(arguments):
+    """The arguments, parsed, with the file that the script writes (--json) or compares with what it would write (--check)."""
+    task = arguments.add_mutually_exclusive_group(required=True)
+    task.add_argument("--json", metavar="FILE", help="write all of it to FILE")
+    task.add_argument("--check", metavar="FILE", help="exit with 1 unless FILE is what --json would write")
+    return arguments.parse_args()
+
+
+def write_or_check(options, content, key, tolerance):
+    """Does what parse_with_file()'s options ask; `key` as of write_rows()."""
+    if options.json:
+        write_rows(options.json, content, key)
+    elif not same(content, read(options.check), tolerance):
+        sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {options.check} is of another model; run scripts/update_reference.sh")
+
+
 def same(a, b, tolerance):
     """Whether what two files of JSON hold is equal, numbers up to rounding."""
     if isinstance(a, dict) and isinstance(b, dict):

@@ -19,7 +19,7 @@ mv "$fresh/simulated" results/reference/simulated
 "$(python_of release)" scripts/v_search
 "$(python_of release)" scripts/bound_gaps >/dev/null
 scripts/splits --json results/reference/splits.json
-scripts/replayed
+scripts/replayed --json results/reference/gpu-h200/predicted.json
 "$(python_of release)" scripts/ablation --json results/reference/ablation.json >/dev/null
 for scenario in llm-a800 llm-h20; do
   "$(python_of release)" scripts/sensitivity --scenario "$scenario" --json "results/reference/sensitivity/$scenario.json"

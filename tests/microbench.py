@@ -289,7 +289,7 @@ class Fit(CommandLine):
         row = {"run_name": "gemm/x", "run_type": "iteration", "time_unit": "us"}
         content = {"context": {"steady_below": "1.25"}, "benchmarks": [
             {**row, "real_time": real_time, "probe_slowdown": slow} for real_time, slow in ((10, 1.1), (20, 2), (21, 1.9))]}
-        self.assertAlmostEqual(machine_profile.Rows(self.write(content)).of("gemm")[0]["seconds"], 10e-6)
+        self.assertAlmostEqual(machine_profile.Rows(content).of("gemm")[0]["seconds"], 10e-6)
 
     def test_more_ranks_than_processors_are_brought_to_one_each(self):
         class Some:

@@ -4,13 +4,12 @@ Claims are listed in results/claims.json; scripts/pages writes docs/claims.md, t
 """
 
 import itertools
-import json
 from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from stp_plots import words
-from stp_plots.files import ROOT, ReportError
+from stp_plots.files import ROOT, ReportError, read_json
 from stp_plots.judge import left_open, measurements, memory, null_model
 from stp_plots.read.records import QUANTITIES
 from stp_plots.words import Table, dictionary, items, number
@@ -431,7 +430,7 @@ def evaluate(experiments, claims, strict=True):
 
 def listed(key):
     """A list of results/claims.json: `claims`, or `not_compared`, the paper's other tables and figures."""
-    return json.loads(CLAIMS.read_text(encoding="utf-8"))[key] if CLAIMS.is_file() else []
+    return read_json(CLAIMS)[key] if CLAIMS.is_file() else []
 
 
 def table(evaluated, apart=False):

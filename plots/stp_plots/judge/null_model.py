@@ -1,7 +1,6 @@
 """Null models, without any physics of GPUs: the published figures of calibrated rows carried over to the others."""
 
 import functools
-import json
 import math
 from dataclasses import dataclass, field
 
@@ -9,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from stp_plots import words
-from stp_plots.files import ROOT
+from stp_plots.files import ROOT, read_json
 from stp_plots.words import Table, dictionary, items, number, text
 
 NAMES = {"null": "null model", "bubble": "null model with the textbook bubble"}  # by column
@@ -86,7 +85,7 @@ def _sizes(experiment, rows):
 @functools.cache
 def _completed_with():
     """The published rows that the list of saved tensors was completed with."""
-    rows = json.loads(PUBLISHED.read_text(encoding="utf-8"))["rows"] if PUBLISHED.is_file() else []
+    rows = read_json(PUBLISHED)["rows"] if PUBLISHED.is_file() else []
     known = [row for row in rows if "peak_memory_gb" in row and "name" not in row and all(row.get(key) == value for key, value in COMPLETED_WITH.items())]
     return pd.DataFrame({"data": known, "schedule": [row["schedule"] for row in known],
                          "published": [float(row["peak_memory_gb"]) for row in known]})  # fmt: skip

@@ -1,7 +1,6 @@
 """The pages of docs that state figures: what their templates can ask of records."""
 
 import functools
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ import pandas as pd
 
 from stp_plots import words
 from stp_plots.draw import splits
-from stp_plots.files import ROOT, ReportError
+from stp_plots.files import ROOT, ReportError, read_json
 from stp_plots.judge import claims, measurements, memory, null_model, suggestions
 from stp_plots.page import markdown
 from stp_plots.read.records import CONFIGURATION, TIMES
@@ -119,19 +118,19 @@ class Records:
     @functools.cached_property
     def ablation(self):
         """The variants of scripts/ablation."""
-        return json.loads((ROOT / "results/reference/ablation.json").read_text(encoding="utf-8"))["variants"]
+        return read_json(ROOT / "results/reference/ablation.json")["variants"]
 
     def variant(self, word):
         return next(one for one in self.ablation if word in one["variant"])
 
     def published(self, name):
         """A file of other authors' figures."""
-        return json.loads((ROOT / f"results/published/{name}.json").read_text(encoding="utf-8"))
+        return read_json(ROOT / f"results/published/{name}.json")
 
     @functools.cached_property
     def replayed(self):
         """The rows of scripts/replayed by links and falling TP, then by schedule."""
-        rows = json.loads((ROOT / "results/reference/gpu-h200/predicted.json").read_text(encoding="utf-8"))["rows"]
+        rows = read_json(ROOT / "results/reference/gpu-h200/predicted.json")["rows"]
         found = {}
         for row in sorted(rows, key=lambda row: (row["links"], -row["tp"])):
             found.setdefault((row["links"], row["tp"]), {})[row["schedule"]] = row
@@ -143,7 +142,7 @@ class Records:
     @functools.cached_property
     def searches(self):
         """The cases of scripts/splits."""
-        return json.loads((ROOT / "results/reference/splits.json").read_text(encoding="utf-8"))["cases"]
+        return read_json(ROOT / "results/reference/splits.json")["cases"]
 
     def slower(self, name, kind, than="best"):
         """By how much a split is slower than another, per cent, over the searched cases of a schedule that have both."""
@@ -153,7 +152,7 @@ class Records:
     def answers(self, strict=True):
         """The first screen's questions and what the paper does not say, each with its answer, and what they rest on. Unless strict, those
         that these experiments cannot answer are left out."""
-        asked, environment, values = json.loads(ANSWERS.read_text(encoding="utf-8")), _environment(), self._values()
+        asked, environment, values = read_json(ANSWERS), _environment(), self._values()
         found = {"rests": asked["rests"], "terms": asked["terms"]}
         for part in ("questions", "beyond"):
             found[part] = []
