@@ -31,11 +31,8 @@ def breakdown(experiment, _colours):
     if not panels:
         return None
     columns = min(2, len(panels))
-    rows = math.ceil(len(panels) / columns)
-    figure = style.new_figure(style.FULL_WIDTH if columns > 1 else 7, 2.3 * rows + 0.2)
-    grid = figure.subplots(rows, columns, squeeze=False)
-    for spare in grid.flat[len(panels) :]:
-        spare.remove()
+    figure = style.new_figure(style.FULL_WIDTH if columns > 1 else 7, 2.3 * math.ceil(len(panels) / columns) + 0.2)
+    grid = style.panels(figure, len(panels), columns)
     for axes, panel in zip(grid.flat, panels):
         _draw(axes, panel)
         parts = [*panel["parts"].iloc[0], f"m {panel['m'].iloc[0]}"]

@@ -61,9 +61,7 @@ def page(title, caption, blocks):
     parts = figure.subfigures(len(blocks), 1, squeeze=False, height_ratios=[block.size() for block in blocks])[:, 0]
     for block, part in zip(blocks, parts):
         part.suptitle(block.heading, x=0.01, ha="left", fontsize=9.5)
-        grid = part.subplots(block.rows(), min(block.count, block.columns), squeeze=False)
-        for spare in grid.flat[block.count :]:
-            spare.remove()
+        grid = style.panels(part, block.count, block.columns)
         block.axes = list(grid.flat[: block.count])
         style.legend(grid[0, -1], block.legend)
     return figure

@@ -62,9 +62,7 @@ def plot(experiment, _colours):
         return None
     columns = min(2, len(panels))
     figure = style.new_figure(style.FULL_WIDTH if columns > 1 else 7, 2.9 * math.ceil(len(panels) / columns))
-    grid = figure.subplots(math.ceil(len(panels) / columns), columns, squeeze=False)
-    for spare in grid.flat[len(panels) :]:
-        spare.remove()
+    grid = style.panels(figure, len(panels), columns)
     for axes, (pair, some) in zip(grid.flat, panels):
         bars.draw(axes, some)
         axes.set_title(style.clip(text(pair.get("name")), 40))

@@ -45,9 +45,7 @@ def _plot(experiment, colours, name, title):
     named = [i + across >= len(panels) or panels[i][2] != panels[i + across][2] for i in range(len(panels))]
     heights = [PANEL + LABELS * any(named[i : i + across]) for i in range(0, len(panels), across)]
     figure = style.new_figure(style.FULL_WIDTH, sum(heights) + 0.2)
-    grid = figure.subplots(len(heights), across, squeeze=False, height_ratios=heights)
-    for spare in grid.flat[len(panels) :]:
-        spare.remove()
+    grid = style.panels(figure, len(panels), across, height_ratios=heights)
     for axes, (heading, rows, places), labels in zip(grid.flat, panels, named):
         _draw(axes, rows, places, labels, experiment.schedules, colours)
         axes.set_title(heading)

@@ -110,6 +110,14 @@ def new_figure(width, height):
     return Figure(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
 
 
+def panels(figure, count, columns, **options):
+    """The axes of `count` panels, at most so many in a row, as a grid without those to spare in its last row."""
+    grid = figure.subplots(math.ceil(count / columns), min(count, columns), squeeze=False, **options)
+    for spare in grid.flat[count:]:
+        spare.remove()
+    return grid
+
+
 def add_boxes(axes, boxes, **look):
     """Rectangles (left, right, bottom, top) as one artist: far faster than a patch each."""
     if len(boxes):
