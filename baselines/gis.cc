@@ -8,10 +8,8 @@
 #include <cmath>
 #include <numeric>
 #include <optional>
-#include <string>
 #include <vector>
 
-#include "stp/base/error.h"
 #include "stp/schedule/generator.h"
 
 namespace stp {

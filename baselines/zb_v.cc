@@ -15,7 +15,6 @@
 #include <array>
 #include <limits>
 #include <queue>
-#include <string>
 #include <utility>
 #include <vector>
 

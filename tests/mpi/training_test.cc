@@ -2,7 +2,6 @@
 // weights, bytes held and bytes sent. That one trains what the reference trains is tested in tests/runtime.
 #include <gtest/gtest.h>
 
-#include <numeric>
 #include <sstream>
 
 #include "all_processes.h"

@@ -1,6 +1,5 @@
 #include "runtime/checked_step.h"
 
-#include <numeric>
 #include <optional>
 
 #include "stp/base/error.h"

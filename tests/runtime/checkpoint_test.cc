@@ -19,7 +19,6 @@ namespace stp {
 namespace {
 
 using namespace testing_support;
-using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr int kLayers = 4;

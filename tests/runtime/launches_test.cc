@@ -4,7 +4,6 @@
 
 #include <map>
 #include <mutex>
-#include <numeric>
 #include <set>
 #include <string>
 #include <tuple>

@@ -2,11 +2,9 @@
 // of a step is the longest span of a rank, as published.
 #include <gtest/gtest.h>
 
-#include <numeric>
 #include <optional>
 
 #include "mutations/mutated_backend.h"
-#include "stp/base/data.h"
 #include "stp/cost/cost_table.h"
 #include "stp/simulate/simulate.h"
 #include "support/effort.h"

@@ -1,8 +1,6 @@
 // The treatment of freed memory by the process's allocator.
 #pragma once
 
-#include <cstdlib>
-
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <stdexcept>
 #include <utility>
 
 #include "stp/cpu/cpu_kernels.h"

@@ -5,9 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
-#include <random>
-#include <span>
 #include <thread>
 #include <vector>
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
-#include <stdexcept>
 
 #include "stp/cuda/cuda_check.h"
 #include "stp/cuda/kernels/cuda_kernels.h"

@@ -5,8 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <vector>
-
 #include "stp/device/kernels.h"
 #include "support/cuda_on_host.h"
 

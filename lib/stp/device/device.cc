@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <stdexcept>
-#include <utility>
 
 #include "stp/device/bfloat16.h"
 #include "stp/device/element_type.h"

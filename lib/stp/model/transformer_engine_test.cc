@@ -1,8 +1,6 @@
 // Megatron-Core with Transformer Engine: saved tensors, traffic and launches, against closed forms.
 #include <gtest/gtest.h>
 
-#include <string>
-
 #include "stp/model/work.h"
 #include "support/models.h"
 

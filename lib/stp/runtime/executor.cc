@@ -2,7 +2,6 @@
 #include "stp/runtime/executor.h"
 
 #include <algorithm>
-#include <stdexcept>
 #include <utility>
 
 #include "stp/runtime/exchanges.h"

@@ -1,6 +1,4 @@
 // Ops of all pipeline ranks, which share the head and the embedding: docs/program-options.md.
-#include <algorithm>
-#include <utility>
 
 #include "stp/runtime/executor.h"
 

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <stdexcept>
-#include <vector>
 
 #include "stp/device/kernels.h"
 #include "stp/device/tensor.h"

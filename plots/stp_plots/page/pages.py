@@ -3,7 +3,6 @@
 import functools
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 import jinja2
 import pandas as pd

@@ -1,6 +1,5 @@
 #include "stp/cuda/kernels/cuda_kernels.h"
 
-#include <stdexcept>
 #include <utility>
 
 #include "stp/cuda/cuda_check.h"
