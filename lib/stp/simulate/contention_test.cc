@@ -35,7 +35,9 @@ TEST(Contention, LeavesOpsAloneThatDoNotContendAndThoseBesideThem) {
     hand.program.strategy.tp_overlap = TpOverlap::megatron;
     hand.program.strategy.tp = 2;
     const OpId gemm = hand.compute(0, 2), reduce = hand.all_reduce(0, 1), second = hand.all_reduce(0, 0.25);
-    hand.program.ops[compute ? gemm : reduce].kind = OpKind::exchange;  // which does not contend
+    Op& op = hand.program.ops[compute ? gemm : reduce];  // which does not contend
+    op.kind = OpKind::exchange;
+    op.exchange = Exchange::rows;
     const Timeline timeline = hand.run({0.5, 0.5});
     EXPECT_DOUBLE_EQ(timeline.end[reduce], 1);
     EXPECT_DOUBLE_EQ(timeline.end[second], compute ? 1.25 : 1.5);
