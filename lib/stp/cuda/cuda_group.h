@@ -17,7 +17,7 @@ namespace stp::cuda {
 /// are more members than a call supports.
 std::unique_ptr<Group> make_local_group(std::string name, const std::vector<int>& members);
 
-/// Bytes per second that one CTA of emulated links moves on this GPU. Waits for it.
+/// Bytes per second that one CTA of emulated links copies on this GPU. Waits for it.
 double measured_cta_rate(CudaDevice& device);
 
 /// Makes a group whose other members do not exist. A kernel on the rank's GPU takes the links' time and moves

@@ -86,7 +86,7 @@ double measured_cta_rate(CudaDevice& device) {
   };
   const EventRef begin = move(), end = move();  // the first loads the kernel
   cuda_stream(*stream).synchronize();
-  return static_cast<double>(kBytes) / (end->seconds() - begin->seconds());
+  return 2 * static_cast<double>(kBytes) / (end->seconds() - begin->seconds());  // into the buffer, and out
 }
 
 std::unique_ptr<EmulatedGroup> make_emulated_group(CudaDevice& device, std::string name, const Replay& replay,
