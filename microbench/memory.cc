@@ -23,7 +23,7 @@ double traffic(std::initializer_list<Tensor> read, std::initializer_list<Tensor>
 // Tensors of a unit pass on rank 0; those that the unit does not use are empty.
 struct MemoryOperands {
   AttentionShape shape;
-  Tensor x, y, gain, rstd, gain_gradient;            // of the norm
+  Tensor x, y, residual, gain, rstd, gain_gradient;  // of the norm
   Tensor qkv, bias;                                  // of attention
   Tensor gate_up, act, gate_up_gradient;             // of the MLP
   Tensor logits, maximum, own, sums, loss, targets;  // of the head
@@ -34,6 +34,7 @@ MemoryOperands operands(BenchEnv& env, const ModelConfig& model, int tokens, int
   MemoryOperands of{{1, tokens, model.q_heads / tp, model.kv_heads / tp, model.head_dim}};
   of.x = env.make(0, tokens, model.hidden);
   of.y = env.make(0, tokens, model.hidden);
+  of.residual = env.make(0, tokens, model.hidden);
   of.gain = env.make(0, 1, model.hidden);
   of.rstd = env.make(0, statistics, tokens, 1);
   of.gain_gradient = env.make(0, statistics, 1, model.hidden);
@@ -81,14 +82,14 @@ std::vector<Kernel> kernels_of(Unit unit, UnitPass pass, const MemoryOperands& o
                                                                        .y = of.y,
                                                                        .statistics = of.rstd});
   else
-    add(traffic({of.y, of.x, of.gain, of.rstd, of.x, of.gain_gradient}, {of.y, of.gain_gradient}),
+    add(traffic({of.y, of.x, of.gain, of.rstd, of.residual, of.gain_gradient}, {of.y, of.gain_gradient}),
         kernel::NormBackward{.centred = false,
                              .dy = of.y,
                              .x = of.x,
                              .gain = of.gain,
                              .statistics = of.rstd,
                              .residual_factor = 1,
-                             .residual = of.x,
+                             .residual = of.residual,
                              .dx = of.y,
                              .gain_gradient = of.gain_gradient,
                              .bias_gradient = {}});
