@@ -222,6 +222,7 @@ void add_memory(Suite& suite) {
   const Options& options = suite.options();
   for (const double mebi : {0.25, 4.0, 64.0})
     for (const bool cold : {false, true}) add_copy(suite, mebi * (1 << 20), cold);
+  if (options.machine.processors == 0) add_copy(suite, 1 << 30, false);  // at a GPU's full rate
   for (const ModelConfig& model : options.models) {
     for (const int tp : options.tp)
       if (!skip_unless_sharded(suite, "memory/elementwise", model, tp)) add_elementwise(suite, model, tp);
