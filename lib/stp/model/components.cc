@@ -100,8 +100,8 @@ struct OfImplementations {
 // Kernels (lib/stp/device/kernels.h) on the rank of a group that makes most of them. `megatron_te`: the norm
 // reads and writes; its backward reads the gradient and the input and writes, in two kernels, and two small
 // ones add the gain's gradient. q (with grouped queries) and v are copied to be contiguous, and rotary makes
-// new q and k; backward the gradients of q, k and v are joined. The loss of Triton reads the logits twice and
-// writes their gradient in their place; backward multiplies it by the loss's weight.
+// new q and k; backward the gradients of q, k and v are joined. The losses of Triton and the suite read the
+// logits twice and write their gradient in their place; Triton's backward multiplies it by the loss's weight.
 constexpr Elementwise kGemm{0, 0, 1, 1};
 constexpr OfImplementations kElementwise[] = {
     {{18, 30, 6, 12}, {2, 3, 1, 1}, {2, 5, 6, 12}, {2, 3, 1, 4}},  // norm
@@ -113,7 +113,7 @@ constexpr OfImplementations kElementwise[] = {
     {{0, 0, 0, 6}, {}, {2, 2, 0, 6}, {}},                          // join, launches rotary's backward
     {{3, 5, 2, 2}, {3, 5, 1, 1}, {3, 5 + 1, 2, 2}, {3, 5, 1, 1}},  // activation, in 2022 sums for the bias
     {{5, 3, 2, 2}, {3, 1, 1, 0}, {3.5, 6.5, 2, 2}, {3, 3, 1, 1}},  // residual
-    {{11, 6, 9, 3}, {11, 6, 4, 0}, {11, 6, 9, 3}, {3, 2, 2, 1}},   // loss
+    {{11, 6, 9, 3}, {3, 0, 4, 0}, {11, 6, 9, 3}, {3, 2, 2, 1}},    // loss
     {{3, 0, 4, 6}, {3, 0, 1, 1}, {3, 0, 4, 6}, {3, 0, 4, 6}},      // lookup
     {}};                                                           // exchange: the ops of exchanges
 static_assert(std::size(kElementwise) == kComponentKinds);

@@ -259,6 +259,17 @@ TEST(Work, DiffersBetweenImplementationsInTrafficOnly) {
   }
 }
 
+// The loss reads the logits twice, for the sums and for the gradient, which it writes in their place.
+TEST(Work, OfTheSuitesLossMovesTheLogitsThreeTimesInTheForward) {
+  const ModelConfig config = model("llm-26.3b");
+  const Shape shape{4096, 1, {.tp = 8}};
+  const auto moved = [&](UnitPass pass) {
+    return work(config, shape, Implementation::suite, Unit::head, pass).sharded_bytes;
+  };
+  EXPECT_DOUBLE_EQ(moved(UnitPass::F), 3 * 2.0 * shape.tokens() * config.vocab / 8);
+  EXPECT_EQ(moved(UnitPass::I), 0);
+}
+
 // A model may state its head_dim; q_heads · head_dim may then differ from hidden. The MFU must count the
 // FLOPs that the units do.
 TEST(Work, EqualsTheFormulaWhereTheHeadsAreNotAsWideAsTheModel) {
