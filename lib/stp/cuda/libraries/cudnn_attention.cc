@@ -122,6 +122,7 @@ std::string build(Plan& plan, cudnnHandle_t handle) {
   fe::error_t error = graph.validate();
   if (error.is_good()) error = graph.build_operation_graph(handle);
   if (error.is_good()) error = graph.create_execution_plans({fe::HeurMode_t::A});
+  graph.deselect_workspace_greater_than(kMostWorkspace);  // another plan may need less
   if (error.is_good()) error = graph.check_support();
   if (error.is_good()) error = graph.build_plans();
   if (error.is_good()) error = graph.get_workspace_size(bytes);
