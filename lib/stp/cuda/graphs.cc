@@ -1,5 +1,6 @@
 #include "stp/cuda/graphs.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -41,12 +42,13 @@ Graphs::~Graphs() {
 }
 
 void Graphs::launch(cudaStream_t stream, const std::vector<GraphCall>& calls) {
-  if (calls.size() < kFewestCalls) return launch_alone(stream, calls);
+  const auto is_new = [](const GraphCall& call) { return call.arguments.empty(); };
+  if (calls.size() < kFewestCalls || std::ranges::any_of(calls, is_new)) return launch_alone(stream, calls);
   std::vector<const void*> kernels;
   for (const GraphCall& call : calls) kernels.push_back(call.kernel);
-  const auto [found, is_new] = entries_.try_emplace(std::move(kernels));
+  const auto [found, is_first] = entries_.try_emplace(std::move(kernels));
   Entry& entry = found->second;
-  if (is_new || entry.refused) return launch_alone(stream, calls);
+  if (is_first || entry.refused) return launch_alone(stream, calls);
   const cudaGraphExec_t graph = prepare(stream, calls, entry);
   if (graph == nullptr) {
     entry.refused = true;
@@ -62,7 +64,7 @@ void Graphs::launch_alone(cudaStream_t stream, const std::vector<GraphCall>& cal
   counts_.alone += calls.size();
 }
 
-// Arguments that are new each time (an optimizer's step) must not fill the memory: they take another's graph.
+// Graphs must not fill the memory: from some number on, new arguments take the graph of others.
 cudaGraphExec_t Graphs::prepare(cudaStream_t stream, const std::vector<GraphCall>& calls, Entry& entry) {
   std::string arguments;
   for (const GraphCall& call : calls) arguments += call.arguments;

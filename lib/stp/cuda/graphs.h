@@ -15,16 +15,25 @@
 
 namespace stp::cuda {
 
-/// The bytes of values. Padding may differ between equal ones: their graph is then captured again.
+/// Arguments whose values are new each time.
+template <typename T>
+concept NewEachTime = requires {
+  T::is_new_each_time;
+};
+
+/// The bytes of values, or "" if some are new each time. Padding may differ between equal ones: their graph
+/// is then captured again.
 template <typename... Values>
 std::string bytes_of_values(const Values&... values) {
   static_assert((std::is_trivially_copyable_v<Values> && ...));
+  if constexpr ((NewEachTime<Values> || ...)) return "";
   std::string bytes;
   (bytes.append(reinterpret_cast<const char*>(&values), sizeof values), ...);
   return bytes;
 }
 
-/// The launch of one kernel. `kernel` identifies it, `arguments` all else that the launch depends on.
+/// The launch of one kernel. `kernel` identifies it, `arguments` all else that the launch depends on; "": it
+/// never comes again.
 struct GraphCall {
   const void* kernel;
   std::string arguments;
@@ -53,7 +62,8 @@ class Graphs {
   ~Graphs();
 
   /// Launches `calls` as a graph. It launches them one by one if their kernels come together for the first
-  /// time, because they may have to be loaded, or if they cannot be captured. Throws CudaError.
+  /// time, because they may have to be loaded, if one never comes again, or if they cannot be captured.
+  /// Throws CudaError.
   void launch(cudaStream_t stream, const std::vector<GraphCall>& calls);
   [[nodiscard]] const GraphCounts& counts() const { return counts_; }
 

@@ -74,6 +74,21 @@ TEST_F(GraphsOnHost, OtherMemoryAndOtherNumbersHaveTheirGraphsWhichAreCapturedOn
   EXPECT_EQ(fake_cuda::calls("cudaGraphLaunch"), 19U);
 }
 
+// The optimizer's kernels differ in each step.
+TEST_F(GraphsOnHost, WhatNeverComesAgainIsNotCaptured) {
+  const Tensor like = device().allocate(stream(), MemoryKind::working, DType::f32, 1, 7);
+  device().kernels().issue(stream(), kernel::Fill{like, 1});
+  for (int step = 1; step <= 4; ++step) {
+    stream().begin(step);
+    for (int i = 0; i < 2; ++i)
+      device().kernels().issue(stream(),
+                               kernel::AdamW{{.step = step}, 1, {}, like, like, like, values_, values_});
+  }
+  EXPECT_LT(value(), 1);
+  EXPECT_EQ(fake_cuda::calls("cudaStreamBeginCapture"), 0U);
+  EXPECT_EQ(stream().graphs().alone, 10U);
+}
+
 // 301 ops, the first of which comes before there are graphs.
 void scale_by_new_factors(Device& device, Stream& stream, const Tensor& tensor, bool refuse_updates) {
   for (int i = 0; i < 301; ++i) {

@@ -33,6 +33,7 @@ __global__ void __launch_bounds__(kOptimizerThreads)
 
 // AdamW's options, prepared for one step.
 struct Step {
+  static constexpr bool is_new_each_time = true;
   float beta1, rest1, beta2, rest2;
   float unbias1, unbias2;  // 1 / (1 − beta^step)
   float rate, epsilon;
