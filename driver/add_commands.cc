@@ -136,7 +136,7 @@ void add_devices(CLI::App* command, RunOptions& options) {
   command->add_option(
       "--nccl", options.devices.nccl,
       "GROUP:KEY=VALUE,…: how a group (tp, cp, dp, model, vocabulary, embedding, pipelines, p2p, world, all) "
-      "uses NCCL: min_ctas, max_ctas, cluster, policy (standard, efficiency, zero)");
+      "uses NCCL: min_ctas, max_ctas, cluster");
   command->add_flag("--time-kernels", options.devices.time_kernels,
                     "Run as many further steps, in which each kernel is timed separately (cuda only)");
   command->add_flag("--graphs", options.devices.graphs,

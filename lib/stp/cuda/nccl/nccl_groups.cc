@@ -10,7 +10,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "stp/base/error.h"
 #include "stp/cuda/cuda_check.h"
 #include "stp/cuda/cuda_stream.h"
 #include "stp/device/backend.h"
@@ -24,35 +23,13 @@ constexpr int kGroupedAborts = NCCL_VERSION(2, 22, 3);
 /// Deadlines for the creation of a communicator: the first one also starts NCCL.
 constexpr double kSetUpPatience = 10;
 
-std::string version_text(int version) {
-  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
-         std::to_string(version % 100);
-}
-
 ncclConfig_t config_of(const NcclTuning& tuning) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 1;
   if (tuning.min_ctas > 0) config.minCTAs = tuning.min_ctas;
   if (tuning.max_ctas > 0) config.maxCTAs = tuning.max_ctas;
   if (tuning.cga_cluster_size >= 0) config.cgaClusterSize = tuning.cga_cluster_size;
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
-  if (tuning.policy == CtaPolicy::efficiency) config.CTAPolicy = NCCL_CTA_POLICY_EFFICIENCY;
-#endif
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 3)
-  if (tuning.policy == CtaPolicy::zero) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
-#endif
   return config;
-}
-
-void check_tuning(const std::string& group, const NcclTuning& tuning, int version) {
-  const int needed = tuning.policy == CtaPolicy::zero       ? NCCL_VERSION(2, 28, 3)
-                     : tuning.policy != CtaPolicy::standard ? NCCL_VERSION(2, 27, 3)
-                                                            : 0;
-  if (version < needed || NCCL_VERSION_CODE < needed)
-    throw InputError(
-        "", "nccl" + (group.empty() ? "" : "." + group),
-        tuning.text() + " needs NCCL " + version_text(needed) + "; here is " + version_text(version),
-        "leave it out");
 }
 
 ncclDataType_t nccl_type(DType type) {
@@ -90,8 +67,6 @@ class NcclGroup : public Group {
 NcclGroups::NcclGroups(CudaRun& run, Processes& processes, NcclOptions options)
     : run_(run), processes_(processes), options_(std::move(options)), watchdog_(run.guard) {
   check(nccl().ncclGetVersion(&version_), nullptr, "ncclGetVersion");
-  check_tuning("", options_.standard, version_);
-  for (const auto& [group, tuning] : options_.groups) check_tuning(group, tuning, version_);
   run_.while_waiting([this] { look(); });
 }
 

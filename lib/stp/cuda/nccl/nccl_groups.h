@@ -34,7 +34,7 @@ struct NcclComm {
 /// All groups of a process.
 class NcclGroups {
  public:
-  /// `run` and `processes` must outlive this. Throws InputError if this NCCL lacks something in `options`.
+  /// `run` and `processes` must outlive this. Throws InputError like nccl().
   NcclGroups(CudaRun& run, Processes& processes, NcclOptions options);
   NcclGroups(const NcclGroups&) = delete;
   NcclGroups& operator=(const NcclGroups&) = delete;

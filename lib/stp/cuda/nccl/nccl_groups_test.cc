@@ -13,7 +13,6 @@
 #include "support/fake_nccl.h"
 #include "support/nccl_process.h"
 #include "support/processes_as_threads.h"
-#include "support/refusal.h"
 
 namespace stp::cuda {
 namespace {
@@ -203,19 +202,16 @@ TEST(NcclGroups, CallNcclWithCountsTypesAndStreams) {
 TEST(NcclGroups, TellNcclHowToUseTheDevice) {
   NcclWorld world;
   world.options.standard.max_ctas = 12;
-  world.options.groups["p2p"] = {
-      .min_ctas = 1, .max_ctas = 2, .cga_cluster_size = 4, .policy = CtaPolicy::efficiency};
+  world.options.groups["p2p"] = {.min_ctas = 1, .max_ctas = 2, .cga_cluster_size = 4};
   EXPECT_THAT(outcomes(world, 4, run_three_steps), Each(""));
   const auto configs = world.nccl.configs(3);
   ASSERT_THAT(configs, SizeIs(3));
   EXPECT_EQ(configs[0].maxCTAs, 12);
   EXPECT_EQ(configs[0].minCTAs, NCCL_CONFIG_UNDEF_INT);
   EXPECT_EQ(configs[0].cgaClusterSize, NCCL_CONFIG_UNDEF_INT);
-  EXPECT_EQ(configs[0].CTAPolicy, NCCL_CONFIG_UNDEF_INT);
   EXPECT_EQ(configs[1].maxCTAs, 2);
   EXPECT_EQ(configs[1].minCTAs, 1);
   EXPECT_EQ(configs[1].cgaClusterSize, 4);
-  EXPECT_EQ(configs[1].CTAPolicy, NCCL_CTA_POLICY_EFFICIENCY);
 }
 
 // Their kernels wait for the peer on all their CTAs.
@@ -425,23 +421,6 @@ TEST(NcclGroupsDeathTest, AnAbortThatHangsEndsTheProcess) {
         });
       },
       testing::ExitedWithCode(1), "NCCL does not return.*enough");
-}
-
-// ---- what is refused ----
-
-TEST(NcclGroups, RefuseWhatThisNcclHasNot) {
-  CudaRun run(1);
-  Processes alone;
-  const auto refused = [&](const NcclOptions& options, int version) {
-    FakeNccl nccl;
-    nccl.version = version;
-    return refusal([&] { const NcclGroups groups(run, alone, options); });
-  };
-  EXPECT_EQ(refused({}, 21903), "");
-  EXPECT_THAT(refused({.standard = {.policy = CtaPolicy::efficiency}}, 21903),
-              HasSubstr("needs NCCL 2.27.3; here is 2.19.3"));
-  EXPECT_THAT(refused({.standard = {}, .groups = {{"tp", {.policy = CtaPolicy::zero}}}}, 22703),
-              AllOf(HasSubstr("nccl.tp: "), HasSubstr("needs NCCL 2.28.3")));
 }
 
 }  // namespace

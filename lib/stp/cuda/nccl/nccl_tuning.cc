@@ -10,13 +10,6 @@
 
 namespace stp::cuda {
 
-std::string NcclTuning::text() const {
-  const auto number = [](int value, int none) { return value == none ? "any" : std::to_string(value); };
-  const char* const policies[] = {"standard", "efficiency", "zero"};
-  return "CTAs " + number(min_ctas, 0) + " to " + number(max_ctas, 0) + ", cluster " +
-         number(cga_cluster_size, -1) + ", policy " + policies[static_cast<int>(policy)];
-}
-
 namespace {
 
 // First words of the groups' names.
@@ -44,15 +37,8 @@ void set(NcclTuning& tuning, const std::string& key, const std::string& value,
     tuning.max_ctas = number(1, 64);
   } else if (key == "cluster") {
     tuning.cga_cluster_size = number(0, 8);
-  } else if (key == "policy") {
-    const std::map<std::string, CtaPolicy> policies{
-        {"standard", CtaPolicy::standard}, {"efficiency", CtaPolicy::efficiency}, {"zero", CtaPolicy::zero}};
-    const auto policy = policies.find(value);
-    if (policy == policies.end())
-      throw refuse("there is no policy \"" + value + "\"", "use standard, efficiency or zero");
-    tuning.policy = policy->second;
   } else {
-    throw refuse("there is no \"" + key + "\"", "use min_ctas, max_ctas, cluster or policy");
+    throw refuse("there is no \"" + key + "\"", "use min_ctas, max_ctas or cluster");
   }
 }
 

@@ -1,24 +1,16 @@
 // NCCL's settings for its use of the device, by group.
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
 namespace stp::cuda {
 
-/// NCCL's CTA policy. `efficiency`: fewer CTAs at the same speed, if the buffers allow it. `zero`: copy
-/// engines, for collectives that support them (not all-reduce).
-enum class CtaPolicy : uint8_t { standard, efficiency, zero };
-
+/// The same on all members of a group.
 struct NcclTuning {
   int min_ctas = 0, max_ctas = 0;  // per collective, a multiprocessor each; 0: NCCL's choice
   int cga_cluster_size = -1;       // CTAs of a cluster, 0 to 8; −1: NCCL's choice
-  CtaPolicy policy = CtaPolicy::standard;
-
-  /// For errors; must be the same on all members of a group.
-  [[nodiscard]] std::string text() const;
 };
 
 /// Settings by the first word of a group's name ("tp inside ops" uses tp's), and for all other groups.
@@ -31,9 +23,8 @@ struct NcclOptions {
 };
 
 /// Reads texts "GROUP:KEY=VALUE[,KEY=VALUE…]". Groups: tp, cp, dp, model, vocabulary, embedding,
-/// pipelines, p2p, world, or all for groups that no other text names. Keys: min_ctas, max_ctas, cluster,
-/// and policy (standard, efficiency, zero). A later text replaces earlier ones. Throws InputError
-/// that names `flag` and the word.
+/// pipelines, p2p, world, or all for groups that no other text names. Keys: min_ctas, max_ctas, cluster. A
+/// later text replaces earlier ones. Throws InputError that names `flag` and the word.
 NcclOptions read_nccl_options(const std::string& flag, const std::vector<std::string>& texts);
 
 }  // namespace stp::cuda

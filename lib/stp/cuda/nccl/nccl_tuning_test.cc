@@ -15,12 +15,10 @@ NcclOptions read(const std::vector<std::string>& texts) { return read_nccl_optio
 
 TEST(NcclTuning, IsSetByGroup) {
   const NcclOptions options =
-      read({"all:policy=efficiency,max_ctas=8", "p2p:max_ctas=2", "tp:cluster=0,min_ctas=1"});
+      read({"all:min_ctas=2,max_ctas=8", "p2p:max_ctas=4", "tp:cluster=0,min_ctas=1"});
   EXPECT_EQ(options.of("dp").max_ctas, 8);
-  EXPECT_EQ(options.of("dp").policy, CtaPolicy::efficiency);
-  EXPECT_EQ(options.of("p2p").max_ctas, 2);
-  EXPECT_EQ(options.of("p2p").policy, CtaPolicy::efficiency)
-      << "what all groups have, where it is not said else";
+  EXPECT_EQ(options.of("p2p").max_ctas, 4);
+  EXPECT_EQ(options.of("p2p").min_ctas, 2) << "what all groups have, where it is not said else";
   for (const char* name : {"tp", "tp inside ops"}) {
     EXPECT_EQ(options.of(name).cga_cluster_size, 0);
     EXPECT_EQ(options.of(name).min_ctas, 1);
@@ -40,7 +38,6 @@ TEST(NcclTuning, RefusesWhatMakesNoSense) {
       {"p2p:max_ctas=0", "max_ctas=0 is no number from 1 to 64"},
       {"p2p:max_ctas=2x", "max_ctas=2x is no number"},
       {"p2p:ctas=2", "there is no \"ctas\""},
-      {"tp:policy=fast", "there is no policy \"fast\""},
       {"tp:min_ctas=4,max_ctas=2", "min_ctas is above max_ctas"}};
   for (const auto& [text, problem] : cases)
     EXPECT_THAT(refusal([&] { read({text}); }),
