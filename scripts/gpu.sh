@@ -8,7 +8,7 @@
 #                                machine, with the libraries that it may lack, as build/gpu/bundle.tar.gz; with attention
 #                                by cuDNN if the headers of cudnn-frontend are there, or pip can download them
 #
-# Stages, the most valuable first: machine, programs (unpacks the bundle where it is made for this GPU, builds otherwise; says what
+# Stages, the most valuable first: machine, programs (unpacks the bundle where this GPU runs it, builds otherwise; says what
 # is missing), tests (kernels first), sanitizer, microbench, speed (acceptance criteria of our kernels), parity, replay (one case),
 # processes (one per GPU, where there are two), replays (all cases), torch. Each has a time limit, and all together --limit (540 s); a stage that fails
 # does not stop the others; one that misses a criterion has not failed. Clocks and power are sampled all the time (clocks.csv), and a line below the table says how many samples
@@ -170,14 +170,31 @@ stage_machine() {
   git -C "$STP_ROOT" rev-parse HEAD 2>/dev/null || echo "no git here"
 }
 
+# code_for ARCHITECTURE LIST: what a GPU runs of programs that are built for a list of architectures: `machine` code of its own
+# generation, `ptx` of an older one, which the driver compiles, or nothing.
+code_for() {
+  local each found=
+  for each in ${2//;/ }; do
+    if [[ ! $each =~ ^[0-9]+$ ]] || ((each > $1)); then continue; fi
+    if ((each / 10 == $1 / 10)); then found=machine; else found=${found:-ptx}; fi
+  done
+  echo "$found"
+}
+
+# Lines that begin with "note: " also come into the table.
 stage_programs() {
-  local arch
+  local arch code='' built tree
   arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)
-  if [[ -e $bundle ]] && tar -C / -xzOf "$bundle" ./architectures | tr ';' '\n' | grep -qx "$arch"; then
+  if [[ -e $bundle ]]; then code=$(code_for "$arch" "$(tar -C / -xzOf "$bundle" ./architectures)"); fi
+  if [[ -n $code ]]; then
     rm -rf "$programs"
     mkdir -p "$programs"
     tar -C "$programs" -xzf "$bundle"
-    echo "unpacked, built from revision $(cat "$programs/revision"); this tree is $(git rev-parse HEAD 2>/dev/null || echo unknown)"
+    built=$(cat "$programs/revision")
+    tree=$(git rev-parse HEAD 2>/dev/null || echo unknown)
+    echo "unpacked, built from revision $built; this tree is $tree"
+    if [[ $built != "$tree" ]]; then echo "note: built from revision ${built::8}, this tree is ${tree::8}"; fi
+    if [[ $code == ptx ]]; then echo "note: the driver compiles PTX for sm $arch"; fi
   else
     echo "no bundle for sm $arch at $bundle: building here"
     build_programs -D CMAKE_CUDA_ARCHITECTURES="$arch"
@@ -422,7 +439,7 @@ for stage in "${stages[@]}"; do
     STP_GPU_STAGE=$stage timeout --kill-after=10 "$own" "$STP_ROOT/scripts/gpu.sh" --out "$out" 2>&1 | tee "$out/$stage.log" ||
       status=$?
     case $status in
-      0) ;;
+      0) result+=$(sed -n 's/^note//p' "$out/$stage.log" | tr -d '\n') ;;
       76) result="missed: $(tail -n 1 "$out/$stage.log")" ;;
       77) result=$(grep '^skipped' "$out/$stage.log" | tail -n 1 || echo skipped) ;;
       124 | 137) result="FAILED: ran into its limit of $own s" ;;

@@ -20,9 +20,10 @@ from command_line import CommandLine, read_json, ROOT
 
 STAGES = ["machine", "programs", "tests", "sanitizer", "microbench", "speed", "parity", "replay", "processes", "replays", "torch"]
 
+UNPACKED = "passed: built from revision 0123abc, this tree is unknown"
 SMI = """#!/bin/sh
 case "$*" in
-  *query-gpu=compute_cap*) echo 9.0 ;;
+  *query-gpu=compute_cap*) cat "$(dirname "$0")/capability" ;;
   *query-gpu=driver_version*) cat "$(dirname "$0")/driver" ;;
   *query-gpu=clocks_event_reasons*) exit 2 ;;
   *query-gpu=timestamp,*clocks_throttle_reasons*)  # idle, a cap of power, and a number that there is not
@@ -73,7 +74,7 @@ class Script(CommandLine):
         (self.root / "scripts").mkdir(parents=True)
         for name in ("gpu.sh", "common.sh"):
             shutil.copy(ROOT / "scripts" / name, self.root / "scripts" / name)
-        for name, text in {"scripts/gpu_speed": "#!/bin/sh\n", "plots/microbench.py": PLOT, "path/nvidia-smi": SMI, "path/gpus": "stand-in\n", "path/driver": "580.65.06\n",
+        for name, text in {"scripts/gpu_speed": "#!/bin/sh\n", "plots/microbench.py": PLOT, "path/nvidia-smi": SMI, "path/gpus": "stand-in\n", "path/capability": "9.0\n", "path/driver": "580.65.06\n",
                            "scripts/load_in_torch": "#!/bin/sh\necho 'skipped: there is no torch'\nexit 77\n"}.items():
             self.write(self.root / name, text)
 
@@ -109,6 +110,7 @@ class Script(CommandLine):
         table = self.table(done)
         self.assertEqual(list(table), STAGES)
         self.assertEqual(table.pop("sanitizer"), "skipped: by --skip")
+        self.assertEqual(table.pop("programs"), UNPACKED)
         self.assertEqual(table.pop("torch"), "skipped: there is no torch")
         self.assertEqual(set(table.values()), {"passed"})
         with tarfile.open(f"{out}.tar.gz") as archive:
@@ -138,17 +140,25 @@ class Script(CommandLine):
             ("no-cublas", "", "programs", none, "cuda cuBLASLt MISSING"),  # what ldd does not see
             ("path/driver", "570.124.06\n", "programs", none,
              "built with CUDA 13, which needs a driver of 580 or later; here is 570.124.06"),
-            ("made/architectures", "80\n", "programs", none, "no bundle for sm 90"),
+            ("made/architectures", "100;120\n", "programs", none, "no bundle for sm 90"),
         )):
             with self.subTest(path):
                 self.bundle(**{path: text})
                 stages = ["programs", stage, "microbench"] if stage != "programs" else ["programs", "microbench"]
                 done = self.run_it("--out", str(self.root / f"failed-{number}"), *stages)
                 self.assertEqual(done.returncode, 1)
-                self.assertEqual(self.table(done), dict.fromkeys(stages, "passed") | {stage: "FAILED", "microbench": after})
+                self.assertEqual(self.table(done), {"programs": UNPACKED, stage: "FAILED", "microbench": after})
                 self.assertIn(words, done.stdout)
                 (self.root / path).unlink()
                 self.write(self.path / "driver", "580.65.06\n")
+
+    def test_a_bundle_is_taken_where_the_gpu_runs_it(self):
+        for capability, words in (("8.6", ""), ("8.9", ""), ("10.0", ": the driver compiles PTX for sm 100"), ("12.0", ": the driver compiles PTX for sm 120"), ("7.5", None)):
+            with self.subTest(capability):
+                self.bundle()
+                self.write(self.path / "capability", f"{capability}\n")
+                done = self.run_it("--out", str(self.root / capability), "programs")
+                self.assertEqual(self.table(done)["programs"], "FAILED" if words is None else UNPACKED + words)
 
     def test_the_stages_and_their_limits(self):
         done = self.run_it("--dry-run", smi=False)
