@@ -3,7 +3,12 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "stp/cuda/cuda_group.h"
 #include "stp/cuda/kernels/clock_step.h"
@@ -43,6 +48,21 @@ TEST_F(Examine, TheSelfChecksHoldOnTheStandIn) {
   for (const DType type : {DType::bf16, DType::f32})
     for (const Finding& each : self_check(*backend_, type))
       EXPECT_EQ(each.state, State::works) << each.what << each.detail;
+}
+
+TEST_F(Examine, RecordsNameTheLibraries) {
+  const SharedJson facts = gpu_and_library_facts();
+  const auto version = [&](const std::string& of) { return facts->at(of + "_version"); };
+  const std::vector<Finding> found = examine(0);
+  for (const auto& [library, field] : {std::pair("cuBLASLt", "cublas_lt"), {"NCCL", "nccl"}}) {
+    const auto finding = std::ranges::find(found, library, &Finding::what);
+    ASSERT_NE(finding, found.end());
+    if (finding->state == State::works)
+      EXPECT_THAT(finding->detail, testing::StartsWith(version(field).get<std::string>() + ", "));
+    else
+      EXPECT_TRUE(version(field).is_null());
+  }
+  EXPECT_EQ(version("cudnn").is_null(), facts->at("attention") == "own kernels");
 }
 
 // Another GPU would get a context, and might have no code where this one has.
@@ -95,8 +115,8 @@ TEST_F(Examine, AttentionWithOtherNumbersIsNotUsedFromThenOn) {
   EXPECT_EQ(kernels_of(CudaAttention::tensor_cores), kernels_of(CudaAttention::plain));
 }
 
-// The stand-in's clock goes on by 0.01 ms with each of a stream's steps: the kernel and the second event. Each byte is
-// copied twice, as link_ctas() counts.
+// The stand-in's clock goes on by 0.01 ms with each of a stream's steps: the kernel and the second event.
+// Each byte is copied twice, as link_ctas() counts.
 TEST_F(Examine, TheRateOfACtaIsMeasured) {
   EXPECT_NEAR(measured_cta_rate(device()), 2 * (2 << 20) / 2e-5, 1e8);
 }

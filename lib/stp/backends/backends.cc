@@ -77,7 +77,7 @@ const std::vector<BuiltIn>& built_in_backends() {
        .libraries = {{"cuDNN", kCudnn}, {"NCCL", kNccl}},
        .check = [](int device) { cuda::check_gpu(cuda::gpu_of(device)); },
        .memory = [] { return cuda::gpu_memory(); },
-       .facts = [] { return cuda::gpu_facts(); },
+       .facts = [] { return cuda::gpu_and_library_facts(); },
        .examine = [](int device) { return cuda::examine(cuda::gpu_of(device)); },
        .make =
            [](const BackendOptions& options, Processes* of_run, int device) {

@@ -9,7 +9,6 @@
 #include <string>
 
 #include "stp/base/error.h"
-#include "stp/cuda/cuda_backend.h"
 #include "stp/cuda/cuda_device.h"
 #include "stp/cuda/kernels/clock_step.h"
 #include "stp/cuda/kernels/launch.h"
@@ -43,6 +42,13 @@ std::string version_by_pointer(const SharedLibrary& library, const char* name) {
   library.function<int(int*)>(name)(&version);
   return std::to_string(version);
 }
+
+const std::string kCublasLtOfBuild = "libcublasLt.so." + std::to_string(CUDART_VERSION / 1000),
+                  kNccl2 = "libnccl.so.2";
+std::string cublas_lt_version(const SharedLibrary& loaded) {
+  return version_by_value(loaded, "cublasLtGetVersion");
+}
+std::string nccl_version(const SharedLibrary& loaded) { return version_by_pointer(loaded, "ncclGetVersion"); }
 
 // 13000 is 13.0.
 std::string cuda_version(int number) {
@@ -130,19 +136,28 @@ std::vector<Finding> examine_attention(const std::function<std::vector<double>(C
   return all.all();
 }
 
+SharedJson gpu_and_library_facts(int gpu) {
+  nlohmann::json facts = *gpu_facts(gpu);
+  const auto add = [&](const char* name, const std::string& soname, const auto& version) {
+    try {
+      facts[name] = version(SharedLibrary(soname));
+    } catch (const InputError&) {  // the library is not there
+      facts[name] = nullptr;
+    }
+  };
+  add("cublas_lt_version", kCublasLtOfBuild, cublas_lt_version);
+  add("nccl_version", kNccl2, nccl_version);
+  facts["cudnn_version"] = nullptr;
+  if (lack_of_cudnn_attention().empty()) facts["cudnn_version"] = cudnn_version();
+  return std::make_shared<const nlohmann::json>(facts);
+}
+
 std::vector<Finding> examine(int gpu) {
-  const std::string major = std::to_string(CUDART_VERSION / 1000);
   Findings found;
   found.add(driver());
   found.add(device(gpu));
-  found.add(library(
-      "cuBLASLt", "libcublasLt.so." + major,
-      [](const SharedLibrary& loaded) { return version_by_value(loaded, "cublasLtGetVersion"); },
-      State::missing, ""));
-  found.add(library(
-      "NCCL", "libnccl.so.2",
-      [](const SharedLibrary& loaded) { return version_by_pointer(loaded, "ncclGetVersion"); },
-      State::falls_back, "; without it a run has one GPU"));
+  found.add(library("cuBLASLt", kCublasLtOfBuild, cublas_lt_version, State::missing, ""));
+  found.add(library("NCCL", kNccl2, nccl_version, State::falls_back, "; without it a run has one GPU"));
   const std::string attention = lack_of_cudnn_attention();
   found.add(
       {"attention by cuDNN", attention.empty() ? State::works : State::falls_back,

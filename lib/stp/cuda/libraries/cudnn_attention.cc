@@ -223,6 +223,8 @@ std::string lack_of_cudnn_attention() {
   return wanted != nullptr && std::string(wanted) == "0" ? "STP_CUDNN is 0" : load_cudnn();
 }
 
+std::string cudnn_version() { return std::to_string(cudnnGetVersion()); }
+
 std::unique_ptr<CudnnAttention> make_cudnn_attention() {
   if (!lack_of_cudnn_attention().empty()) return nullptr;
   return std::make_unique<FrontendAttention>();
@@ -235,6 +237,7 @@ std::unique_ptr<CudnnAttention> make_cudnn_attention() {
 namespace stp::cuda {
 
 std::string lack_of_cudnn_attention() { return "this build has no headers of cudnn-frontend"; }
+std::string cudnn_version() { return ""; }
 std::unique_ptr<CudnnAttention> make_cudnn_attention() { return nullptr; }
 
 }  // namespace stp::cuda

@@ -33,6 +33,8 @@ class CudnnAttention {
 
 /// Why make_cudnn_attention() would give null; "" if it would not. Opens no context.
 std::string lack_of_cudnn_attention();
+/// Of the loaded library; only where there is no such lack.
+std::string cudnn_version();
 /// Null if cudnn-frontend's headers were missing in the build, or cuDNN is missing. Throws CudaError.
 std::unique_ptr<CudnnAttention> make_cudnn_attention();
 
