@@ -109,8 +109,6 @@ std::vector<Kernel> kernels_of(Unit unit, UnitPass pass, const MemoryOperands& o
     add(traffic({of.gate_up, of.act}, {of.gate_up_gradient}),
         kernel::SwigluBackward{
             .gate_up = of.gate_up, .out_gradient = of.act, .gate_up_gradient = of.gate_up_gradient});
-  if (unit != Unit::head && forward)
-    add(traffic({of.x}, {of.y}), kernel::Scale{.factor = 0.5, .in = of.x, .out = of.y});
   if (unit != Unit::head || !forward) return all;
   // The loss, which writes its gradient over the logits.
   add(traffic({of.logits, of.targets}, {of.maximum, of.own, of.sums}),

@@ -94,8 +94,13 @@ TEST_P(KernelCases, Gemm) {
           for (const Kind result : {Kind::x, Kind::statistics}) {
             Operand c = in_out(m, n, result);
             if (beta == 0) c.role = Role::out;
-            expect_exact({ta ? in(k, m) : in(m, k), tb ? in(n, k) : in(k, n), c}, [&](const On& on) {
+            const Operand a = ta ? in(k, m) : in(m, k), b = tb ? in(n, k) : in(k, n);
+            expect_exact({a, b, c}, [&](const On& on) {
               on.issue(kernel::Gemm{ta, tb, 0.75, on.t[0], on.t[1], beta, on.t[2]});
+            });
+            c.role = Role::in;
+            expect_exact({a, b, c, out(m, n, result)}, [&](const On& on) {
+              on.issue(kernel::Gemm{ta, tb, 0.75, on.t[0], on.t[1], beta, on.t[3], on.t[2]});
             });
           }
 }

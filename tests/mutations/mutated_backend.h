@@ -99,11 +99,8 @@ class MutatedKernels : public ForwardingKernels<MutatedKernels> {
       copy.from_column = (copy.from_column + copy.count) % copy.from.columns;
     real_->issue(s, copy);
   }
-  void run_any(Stream& s, kernel::Scale scale) {
-    if (mutation_.scale) scale.factor = mutation_.scale(scale.factor);
-    real_->issue(s, scale);
-  }
   void run_any(Stream& s, kernel::Gemm gemm) {
+    if (gemm.from && mutation_.scale) gemm.beta = mutation_.scale(gemm.beta);
     const bool weight_gradient = gemm.transpose_a && gemm.beta == 1;
     if (!weight_gradient) return real_->issue(s, gemm);
     if (weight_gradients_ == mutation_.late_weight_gradient) mutation_.reduced->wait_in(s);

@@ -167,7 +167,7 @@ std::vector<double> vectors(const void* matrix, const Layout& layout, bool of_ro
 }
 
 void multiply(const Shape& shape, double alpha, const void* left, const void* right, double beta,
-              void* result) {
+              const void* add, void* result) {
   const Layout& to = shape.result;
   const int64_t inner = shape.inner();
   const std::vector<double> rows = vectors(left, shape.left, true, shape.transpose_left),
@@ -177,7 +177,7 @@ void multiply(const Shape& shape, double alpha, const void* left, const void* ri
       const auto first = rows.begin() + row * inner;
       const double sum = std::inner_product(first, first + inner, columns.begin() + column * inner, 0.0);
       const int64_t at = column * to.leading + row;
-      const auto value = static_cast<float>(alpha * sum + (beta == 0 ? 0 : beta * read(result, to.type, at)));
+      const auto value = static_cast<float>(alpha * sum + (beta == 0 ? 0 : beta * read(add, to.type, at)));
       if (to.type == CUDA_R_32F) {
         static_cast<float*>(result)[at] = value;
       } else {
@@ -223,9 +223,10 @@ cublasStatus_t matmul(cublasLtHandle_t, cublasLtMatmulDesc_t descriptor, const v
   const Shape shape(of<Descriptor>(descriptor), of<Layout>(a), of<Layout>(b), of<Layout>(d));
   const auto& algorithm = state().algorithms.at(chosen->data[0]);
   const uint64_t* const aligned = chosen->data + 1;
-  if (!is_aligned(left, aligned[0]) || !is_aligned(right, aligned[1]) || !is_aligned(result, aligned[2]))
+  if (!is_aligned(left, aligned[0]) || !is_aligned(right, aligned[1]) || !is_aligned(add, aligned[2]) ||
+      !is_aligned(result, aligned[3]))
     return CUBLAS_STATUS_INVALID_VALUE;
-  if (c != d || add != result || !shape.fits() || algorithm.state != CUBLAS_STATUS_SUCCESS ||
+  if (c != d || !shape.fits() || algorithm.state != CUBLAS_STATUS_SUCCESS ||
       workspace_bytes < algorithm.workspace_bytes || (workspace == nullptr) != (workspace_bytes == 0))
     return CUBLAS_STATUS_INVALID_VALUE;
   state().gemms.push_back(static_cast<int>(chosen->data[0]));
@@ -233,7 +234,7 @@ cublasStatus_t matmul(cublasLtHandle_t, cublasLtMatmulDesc_t descriptor, const v
   fake_cuda::launch(stream, [=, alpha = *static_cast<const float*>(alpha),
                              beta = *static_cast<const float*>(beta), bytes = algorithm.workspace_bytes] {
     if (bytes > 0) std::memset(workspace, kRubbish, bytes);
-    multiply(shape, alpha, left, right, beta, result);
+    multiply(shape, alpha, left, right, beta, add, result);
   });
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -1,5 +1,6 @@
 #include "stp/cpu/cpu_kernels.h"
 
+#include <cstring>
 #include <limits>
 #include <type_traits>
 #include <utility>
@@ -17,10 +18,10 @@ void compute(const kernel::Gemm& k, BlasCounter& counter) {
     blas_gemm<T>(counter, k.shape(), k.alpha, {In<T>(k.a), k.a.columns}, {In<T>(k.b), k.b.columns}, k.beta,
                  {c, k.c.columns});
   };
-  if (k.beta == 0)
-    multiply(Out<T>(k.c));
-  else
-    multiply(InOut<T>(k.c));
+  if (k.beta != 0 && !k.from) return multiply(InOut<T>(k.c));
+  const Out<T> c(k.c);
+  if (k.beta != 0) std::memmove(c, In<T>(k.from), k.c.elements() * sizeof(T));
+  multiply(c);
 }
 
 namespace {

@@ -78,13 +78,18 @@ TEST_P(CpuKernels, Gemm) {
               if (beta != 0) plain[i * n + j] += beta * c[i * n + j];
             }
           for (const bool sums : {false, true}) {
-            const Tensor result = beta == 0 ? fresh(m, n, sums ? sums_ : type_)
-                                  : sums    ? put_sums(m, n, c)
-                                            : put(m, n, c);
-            issue(kernel::Gemm{ta, tb, 0.75, ta ? put(k, m, a) : put(m, k, a),
-                               tb ? put(n, k, b) : put(k, n, b), beta, result});
-            expect_near(result, plain, 10);
-            flops += 2.0 * static_cast<double>(m * n * k);
+            const auto old = [&, &m = m, &n = n] { return sums ? put_sums(m, n, c) : put(m, n, c); };
+            const auto uninitialised = [&, &m = m, &n = n] { return fresh(m, n, sums ? sums_ : type_); };
+            const auto expect_plain = [&, &m = m, &n = n, &k = k](const Tensor& to, const Tensor& from) {
+              issue(kernel::Gemm{ta, tb, 0.75, ta ? put(k, m, a) : put(m, k, a),
+                                 tb ? put(n, k, b) : put(k, n, b), beta, to, from});
+              expect_near(to, plain, 10);
+              flops += 2.0 * static_cast<double>(m * n * k);
+            };
+            expect_plain(beta == 0 ? uninitialised() : old(), {});
+            expect_plain(uninitialised(), old());
+            const Tensor both = old();
+            expect_plain(both, both);
           }
         }
   const BlasUse use = blas_use(*backend_, 0);

@@ -67,6 +67,7 @@ TEST_F(RefusedKernels, Gemm) {
   expect_refused(kernel::Gemm{false, true, 1, x_, double_, 0, square}, "f64");
   expect_refused(kernel::Gemm{false, true, 1, integers_, integers_, 0, tensor(6, 6, DType::i32)}, "i32");
   expect_refused(kernel::Gemm{false, true, 1, none_, y_, 0, square}, "a tensor is empty");
+  expect_refused(kernel::Gemm{false, true, 1, x_, y_, 1, square, x_}, "what is added to is 6 x 8");
 }
 
 TEST_F(RefusedKernels, Norms) {

@@ -109,15 +109,16 @@ struct CheckFinite {
   void check() const { expect(name, tensor); }
 };
 
-/// c = alpha · op(a) · op(b) + beta · c; op transposes if the flag says so. With beta 0, c may be
-/// uninitialised. The type of c is X (activations) or S (weight gradients).
+/// c = alpha · op(a) · op(b) + beta · from; op transposes if the flag says so. `from` may be empty: c itself.
+/// With beta 0 it is not read, and c may be uninitialised. The type of c and `from` is X (activations) or S
+/// (weight gradients).
 struct Gemm {
   static constexpr auto name = "gemm";
   bool transpose_a = false, transpose_b = false;
   double alpha = 1;
   TensorView a, b;
   double beta = 0;
-  TensorView c;
+  TensorView c, from = {};
 
   [[nodiscard]] GemmShape shape() const {
     return {transpose_a, transpose_b, transpose_a ? a.columns : a.rows, transpose_b ? b.rows : b.columns,
@@ -128,6 +129,7 @@ struct Gemm {
     const auto [ta, tb, m, n, k] = shape();
     const DType c_type = c.type == a.type ? a.type : statistics_type(a.type);
     expect(name, a, {{"b", b, tb ? n : k, tb ? k : n, a.type}, {"c", c, m, n, c_type}});
+    if (from) expect(name, a, {{"what is added to", from, m, n, c_type}});
   }
 };
 

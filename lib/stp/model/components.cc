@@ -96,12 +96,13 @@ struct OfImplementations {
 // sublayer's gradient (2.5), which is summed for the bias (1), and the residual's gradient is added (3).
 // Both: the activation reads gate and up, writes; backward reads three, writes two. The loss, in fp32: cast
 // up, maximum, exponential, sum; backward softmax minus one-hot, cast down. The suite has each in one kernel;
-// the residual is scaled into the output (2), to which the GEMM adds (1). Its launches are its calls of
-// Kernels (lib/stp/device/kernels.h) on the rank of a group that makes most of them. `megatron_te`: the norm
-// reads and writes; its backward reads the gradient and the input and writes, in two kernels, and two small
-// ones add the gain's gradient. q (with grouped queries) and v are copied to be contiguous, and rotary makes
-// new q and k; backward the gradients of q, k and v are joined. The losses of Triton and the suite read the
-// logits twice and write their gradient in their place; Triton's backward multiplies it by the loss's weight.
+// the residual is read by the GEMM that makes the output (1), or with sequence parallelism added to it
+// (work.cc). Its launches are its calls of Kernels (lib/stp/device/kernels.h) on the rank of a group that
+// makes most of them. `megatron_te`: the norm reads and writes; its backward reads the gradient and the input
+// and writes, in two kernels, and two small ones add the gain's gradient. q (with grouped queries) and v are
+// copied to be contiguous, and rotary makes new q and k; backward the gradients of q, k and v are joined. The
+// losses of Triton and the suite read the logits twice and write their gradient in their place; Triton's
+// backward multiplies it by the loss's weight.
 constexpr Elementwise kGemm{0, 0, 1, 1};
 constexpr OfImplementations kElementwise[] = {
     {{18, 30, 6, 12}, {2, 3, 1, 1}, {2, 5, 6, 12}, {2, 3, 1, 4}},  // norm
@@ -112,7 +113,7 @@ constexpr OfImplementations kElementwise[] = {
     {},                                                            // core: core_of() in work.cc
     {{0, 0, 0, 6}, {}, {2, 2, 0, 6}, {}},                          // join, launches rotary's backward
     {{3, 5, 2, 2}, {3, 5, 1, 1}, {3, 5 + 1, 2, 2}, {3, 5, 1, 1}},  // activation, in 2022 sums for the bias
-    {{5, 3, 2, 2}, {3, 1, 1, 0}, {3.5, 6.5, 2, 2}, {3, 3, 1, 1}},  // residual
+    {{5, 3, 2, 2}, {1, 1, 0, 0}, {3.5, 6.5, 2, 2}, {3, 3, 1, 1}},  // residual
     {{11, 6, 9, 3}, {3, 0, 4, 0}, {11, 6, 9, 3}, {3, 2, 2, 1}},    // loss
     {{3, 0, 4, 6}, {3, 0, 1, 1}, {3, 0, 4, 6}, {3, 0, 4, 6}},      // lookup
     {}};                                                           // exchange: the ops of exchanges

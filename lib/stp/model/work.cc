@@ -174,6 +174,8 @@ class UnitOnRank {
       each.forward += 2, each.forward_kernels += 1;
       each.backward += 4, each.backward_kernels += 2;
     }
+    if (suite_ && component.kind == ComponentKind::residual && shape_.strategy.sequence_parallel)
+      each.forward = 3, each.forward_kernels = 1;  // added to this rank's rows of the output
     const double bytes = (forward ? each.forward : each.backward) * w_.bytes(component.width);
     const bool own_rows = component.width == Width::own_hidden;  // every rank's, or its share of them
     Work work{.replicated_bytes = own_rows ? bytes : 0,

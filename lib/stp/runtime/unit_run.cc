@@ -167,13 +167,12 @@ void UnitRun::make_output(const Component& linear) {
   const bool shares_residual = has_residual() && !context_.strategy.sequence_parallel;
   const Tensor& residual = saved_[Saved::norm_input];
   output_ = make(MemoryKind::working, weight(linear).weight.rows);
-  if (shares_residual)
-    kernels_.issue(stream_, kernel::Scale{.factor = 1.0 / context_.tp(), .in = residual, .out = output_});
   kernels_.issue(stream_, kernel::Gemm{.transpose_b = true,
                                        .a = saved_[*linear.weights->input],
                                        .b = weight(linear).weight,
-                                       .beta = shares_residual ? 1.0 : 0.0,
-                                       .c = output_});
+                                       .beta = shares_residual ? 1.0 / context_.tp() : 0,
+                                       .c = output_,
+                                       .from = shares_residual ? residual : Tensor{}});
   if (has_residual() && context_.strategy.sequence_parallel)
     kernels_.issue(
         stream_,

@@ -75,12 +75,13 @@ void CudaKernels::run(Stream& stream, const kernel::Gemm& k) {
   const GemmShape shape = k.shape();
   if (k.type() == DType::f64) kernel::refuse(k.name, "no CUDA kernel for f64");
   if (k.c.elements() == 0) return;
+  const TensorView& from = k.from ? k.from : k.c;
   if (shape.k == 0)
     return k.beta == 0 ? run(stream, kernel::Fill{.tensor = k.c, .value = 0})
-                       : run(stream, kernel::Scale{.factor = k.beta, .in = k.c, .out = k.c});
-  const Gemm::Call call =
-      gemm_->prepare(stream, {shape, k.type(), k.c.type},
-                     {static_cast<float>(k.alpha), static_cast<float>(k.beta), k.a.at, k.b.at, k.c.at});
+                       : run(stream, kernel::Scale{.factor = k.beta, .in = from, .out = k.c});
+  const Gemm::Call call = gemm_->prepare(
+      stream, {shape, k.type(), k.c.type},
+      {static_cast<float>(k.alpha), static_cast<float>(k.beta), k.a.at, k.b.at, k.c.at, from.at});
   cuda_stream(stream).launch(
       call.plan, [&] { return bytes_of_values(call); }, call);
 }

@@ -113,8 +113,8 @@ struct Gemm::Plan {
 
 void Gemm::Call::operator()(cudaStream_t stream) const {
   STP_CUBLAS(cublasLtMatmul(plan->handle, plan->descriptor.get(), &operands.alpha, operands.b, plan->b.get(),
-                            operands.a, plan->a.get(), &operands.beta, operands.c, plan->c.get(), operands.c,
-                            plan->c.get(), algorithm, workspace, workspace_bytes, stream));
+                            operands.a, plan->a.get(), &operands.beta, operands.from, plan->c.get(),
+                            operands.c, plan->c.get(), algorithm, workspace, workspace_bytes, stream));
 }
 
 Gemm::Gemm(CudaDevice& device, GemmOptions options)
@@ -128,7 +128,8 @@ Gemm::~Gemm() {
 }
 
 Gemm::Call Gemm::prepare(Stream& stream, const GemmProblem& problem, const GemmOperands& operands) {
-  const GemmAlignment alignment{alignment_of(operands.a), alignment_of(operands.b), alignment_of(operands.c)};
+  const GemmAlignment alignment{alignment_of(operands.a), alignment_of(operands.b),
+                                std::min(alignment_of(operands.c), alignment_of(operands.from))};
   std::unique_ptr<Plan>& plan = plans_[{problem, alignment}];
   if (!plan) {
     Plan made = make_plan(problem);

@@ -28,11 +28,12 @@ struct GemmProblem {
   auto operator<=>(const GemmProblem&) const = default;  // NOLINT(modernize-use-nullptr): of clang-tidy 14
 };
 
-/// c = alpha · op(a) · op(b) + beta · c, all row-major and dense.
+/// c = alpha · op(a) · op(b) + beta · from, all row-major and dense.
 struct GemmOperands {
   float alpha, beta;
   const void *a, *b;
   void* c;
+  const void* from;  // may be c
 };
 
 /// Bytes that each operand's address is a multiple of, at most 256: kernels differ in what they need.

@@ -44,7 +44,7 @@ class Gemms : public testing_support::CudaOnHost {
   // A GEMM of zeros, in memory as the device has it: kernels are chosen by alignment.
   void run_zeros(Gemm& gemm, const GemmProblem& problem, float beta = 0) {
     alignas(256) static std::array<float, 64> a, b, c;
-    run(gemm, problem, {1, beta, a.data(), b.data(), c.data()});
+    run(gemm, problem, {1, beta, a.data(), b.data(), c.data(), c.data()});
     device().synchronize();
   }
 };
@@ -62,7 +62,7 @@ TEST_F(Gemms, AreAddedToFloatsThatAreThere) {
   const std::vector<Bfloat16> a(4, Bfloat16(0.5F)), b(4, Bfloat16(1));
   std::vector<float> c{1000, 2000, 3000, 4000};
   for (int i = 0; i < 3; ++i)
-    run(gemm, problem_of(2, 2, 2, DType::bf16, DType::f32), {1, 1, a.data(), b.data(), c.data()});
+    run(gemm, problem_of(2, 2, 2, DType::bf16, DType::f32), {1, 1, a.data(), b.data(), c.data(), c.data()});
   device().synchronize();
   EXPECT_THAT(c, ElementsAre(1003, 2003, 3003, 4003));
 }
@@ -71,15 +71,16 @@ TEST_F(Gemms, AreAddedToFloatsThatAreThere) {
 TEST_F(Gemms, AskForKernelsThatTakeTheirAddresses) {
   alignas(256) std::array<Bfloat16, 256> memory{};
   Gemm gemm(device(), {});
-  const auto run_at = [&](size_t a, size_t b, size_t c) {
-    run(gemm, problem_of(2, 2, 2), {1, 0, memory.data() + a, memory.data() + b, memory.data() + c});
+  const auto run_at = [&](size_t a, size_t b, size_t c, size_t from) {
+    Bfloat16* const at = memory.data();
+    run(gemm, problem_of(2, 2, 2), {1, 1, at + a, at + b, at + c, at + from});
     device().synchronize();
     return fake_cublas_lt::state().questions.back().alignments;
   };
-  EXPECT_THAT(run_at(0, 128, 192), ElementsAre(256, 256, 128, 128));  // the library's a is our b
-  EXPECT_THAT(run_at(8, 4, 2), ElementsAre(8, 16, 4, 4));
+  EXPECT_THAT(run_at(0, 128, 192, 192), ElementsAre(256, 256, 128, 128));  // the library's a is our b
+  EXPECT_THAT(run_at(8, 4, 128, 2), ElementsAre(8, 16, 4, 4));
   EXPECT_EQ(fake_cublas_lt::state().questions.size(), 2U);
-  run_at(8, 4, 2);
+  run_at(8, 4, 2, 2);
   EXPECT_EQ(fake_cublas_lt::state().questions.size(), 2U);
 }
 
@@ -94,7 +95,8 @@ TEST_F(Gemms, AskOnceForEveryProblem) {
   const std::vector<float> in(100, 0);
   std::vector<float> out(100);
   for (int round = 0; round < 3; ++round)
-    for (const GemmProblem& problem : problems) run(gemm, problem, {1, 0, in.data(), in.data(), out.data()});
+    for (const GemmProblem& problem : problems)
+      run(gemm, problem, {1, 0, in.data(), in.data(), out.data(), out.data()});
   device().synchronize();
   EXPECT_EQ(fake_cublas_lt::state().questions.size(), problems.size());
   EXPECT_EQ(fake_cublas_lt::state().gemms.size(), 3 * problems.size());
@@ -148,7 +150,7 @@ class FailingGemms : public Gemms {
   std::string failure_of(Gemm& gemm, const GemmProblem& problem) {
     std::vector<float> numbers(100);
     return error_of<std::runtime_error>([&] {
-      run(gemm, problem, {1, 0, numbers.data(), numbers.data(), numbers.data()});
+      run(gemm, problem, {1, 0, numbers.data(), numbers.data(), numbers.data(), numbers.data()});
       device().synchronize();
     });
   }
