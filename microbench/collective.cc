@@ -41,7 +41,7 @@ Fixture collective(BenchEnv& env, CallKind kind, double bytes) {
     return parts;
   };
   const auto issue = [=, &env] {
-    Group& group = env.group();
+    Group& group = env.group(kind);
     switch (kind) {
       case CallKind::all_reduce:
         return group.all_reduce(Reduce::sum, env.parts(whole, whole));

@@ -62,6 +62,7 @@ BenchEnv::BenchEnv(MachineSpec spec, const Arrangement& arrangement)
     for (Tensor* tensor : {&here.a, &here.b, &here.c}) *tensor = make(rank, probe, probe);
   }
   group_ = backend_->group("all", members);
+  transfers_ = backend_->group("p2p", members, GroupUse::transfers);
   made_.clear();  // keep these
   synchronize();
 }

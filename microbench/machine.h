@@ -57,8 +57,10 @@ class BenchEnv {
   Kernels& kernels(int rank) { return device(rank).kernels(); }
   Stream& compute(int rank) { return *ranks_[rank].compute; }
   Stream& communication(int rank) { return *ranks_[rank].communication; }
-  /// The group of all ranks of the world.
-  Group& group() { return *group_; }
+  /// The group of all ranks of the world; transfers have their own.
+  Group& group(CallKind kind = CallKind::all_reduce) {
+    return kind == CallKind::transfer ? *transfers_ : *group_;
+  }
   /// Parts of this process's ranks, on their communication streams, for the group's calls. `in` and `out` are
   /// by rank, or empty.
   [[nodiscard]] std::vector<Part> parts(const std::vector<Tensor>& in, const std::vector<Tensor>& out) const;
@@ -103,7 +105,7 @@ class BenchEnv {
   int world_;
   std::unique_ptr<Backend> backend_;
   std::vector<Rank> ranks_;
-  std::unique_ptr<Group> group_;
+  std::unique_ptr<Group> group_, transfers_;
   std::vector<Tensor> flags_;                 // by rank, for the barrier before each timing
   std::vector<std::pair<int, Tensor>> made_;  // with the rank
 };
