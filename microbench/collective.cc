@@ -59,7 +59,7 @@ Fixture collective(BenchEnv& env, CallKind kind, double bytes) {
     const BenchEnv::Exchange repeated = [&] {
       for (int call = 0; call < calls; ++call) issue();
     };
-    return env.time({}, repeated).communication / calls;
+    return env.time({}, repeated, calls).communication / calls;
   };
   const double others = static_cast<double>(env.world() - 1) / env.world();
   const double factor = kind == CallKind::transfer ? 1 : kind == CallKind::all_reduce ? 2 * others : others;

@@ -75,12 +75,12 @@ class BenchEnv {
 
   using Work = std::function<void(int rank)>;  // gives work to the rank's compute stream
   using Exchange = std::function<void()>;      // gives work to the communication streams of all ranks
-  /// Runs `compute` and `communicate` (either may be empty) at once on all ranks' streams. Seconds from the
-  /// last rank's start to the last end of each.
+  /// Runs `compute` and `communicate` (either may be empty), each of about `calls` calls, at once on all
+  /// ranks' streams. Seconds from the last rank's start to the last end of each.
   struct Times {
     double compute = 0, communication = 0;
   };
-  Times time(const Work& compute, const Exchange& communicate);
+  Times time(const Work& compute, const Exchange& communicate, int calls);
   /// Seconds of a call, over `calls` of them, by the clock of rank 0's compute stream.
   double time_calls(int calls, const std::function<void()>& call);
 
@@ -98,7 +98,7 @@ class BenchEnv {
   };
   void fill(int rank, const Tensor& tensor);
 
-  void hold_back();
+  void hold_back(int calls);
   Tensor& other_data(int rank);
 
   MachineSpec spec_;

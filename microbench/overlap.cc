@@ -32,9 +32,9 @@ Fixture overlap(BenchEnv& env, const Gemm& gemm, double bytes) {
     constexpr int kRounds = 3;
     std::vector<double> compute, communication, compute_together, communication_together;
     for (int round = 0; round < kRounds; ++round) {
-      compute.push_back(env.time(gemms, {}).compute / calls);
-      communication.push_back(env.time({}, reduces).communication / calls);
-      const BenchEnv::Times together = env.time(gemms, reduces);
+      compute.push_back(env.time(gemms, {}, calls).compute / calls);
+      communication.push_back(env.time({}, reduces, calls).communication / calls);
+      const BenchEnv::Times together = env.time(gemms, reduces, 2 * calls);
       compute_together.push_back(together.compute / calls);
       communication_together.push_back(together.communication / calls);
     }

@@ -39,12 +39,12 @@ Fixture compute_work(BenchEnv& env, const BenchEnv::Work& work,
     double seconds = 0;
     for (int call = 0; cold && call < calls; ++call) {
       env.flush_caches();
-      seconds += env.time(work, {}).compute;
+      seconds += env.time(work, {}, 1).compute;
     }
     const BenchEnv::Work repeated = [&](int rank) {
       for (int call = 0; call < calls; ++call) work(rank);
     };
-    return (cold ? seconds : env.time(repeated, {}).compute) / calls;
+    return (cold ? seconds : env.time(repeated, {}, calls).compute) / calls;
   };
   return {sample, counters, cold};
 }

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "stp/cuda/cuda_group.h"
-#include "stp/cuda/kernels/clock_step.h"
+#include "stp/cuda/kernels/pause.h"
 #include "stp/device/self_check.h"
 #include "support/cuda_on_host.h"
 #include "support/simt_clock.h"
@@ -119,6 +119,13 @@ TEST_F(Examine, AttentionWithOtherNumbersIsNotUsedFromThenOn) {
 // Each byte is copied twice, as link_ctas() counts.
 TEST_F(Examine, TheRateOfACtaIsMeasured) {
   EXPECT_NEAR(measured_cta_rate(device()), 2 * (2 << 20) / 2e-5, 1e8);
+}
+
+TEST_F(Examine, APauseTakesItsTime) {
+  const uint64_t before = simt::clock_ns;
+  device().pause(stream(), 5e-6);
+  device().synchronize();
+  EXPECT_GE(simt::clock_ns - before, 4999U);
 }
 
 TEST_F(Examine, TheClocksStepIsMeasured) {

@@ -169,6 +169,10 @@ void CudaDevice::synchronize() {
   trim_memory();
 }
 
+void CudaDevice::pause(Stream& stream, double seconds) {
+  cuda::pause(stream, static_cast<uint64_t>(1e9 * seconds));
+}
+
 GraphCounts CudaDevice::graphs() const {
   GraphCounts all = ended_graphs_;
   for (const CudaStream* stream : streams()) all += stream->graphs();

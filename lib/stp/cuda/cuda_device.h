@@ -33,6 +33,7 @@ class CudaDevice : public Device {
   void upload(Stream& stream, const Tensor& tensor, std::span<const std::byte> bytes) override;
   void download(Stream& stream, const Tensor& tensor, std::span<std::byte> bytes) override;
   void synchronize() override;
+  void pause(Stream& stream, double seconds) override;
 
   Kernels& kernels() override { return *kernels_; }
   std::optional<double> share_in_graphs() override;

@@ -10,8 +10,8 @@
 
 #include "stp/base/error.h"
 #include "stp/cuda/cuda_device.h"
-#include "stp/cuda/kernels/clock_step.h"
 #include "stp/cuda/kernels/launch.h"
+#include "stp/cuda/kernels/pause.h"
 #include "stp/cuda/libraries/cudnn_attention.h"
 #include "stp/cuda/libraries/shared_library.h"
 #include "stp/device/self_check.h"

@@ -1,4 +1,4 @@
-#include "stp/cuda/kernels/clock_step.h"
+#include "stp/cuda/kernels/pause.h"
 
 #include <span>
 
@@ -7,6 +7,12 @@
 
 namespace stp::cuda {
 namespace {
+
+__global__ void pause_kernel(uint64_t time) {
+  if (threadIdx.x != 0) return;
+  const uint64_t start = nanoseconds();
+  while (nanoseconds() - start < time) continue;
+}
 
 // The first change is of a step that had begun before.
 __global__ void clock_step_kernel(float* longest) {
@@ -32,5 +38,7 @@ double measured_clock_step_ns(CudaDevice& device) {
   device.release(*stream, step);
   return found;
 }
+
+void pause(Stream& stream, uint64_t nanoseconds) { start(stream, pause_kernel, {1, kWarp}, nanoseconds); }
 
 }  // namespace stp::cuda
