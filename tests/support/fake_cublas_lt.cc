@@ -230,6 +230,7 @@ cublasStatus_t matmul(cublasLtHandle_t, cublasLtMatmulDesc_t descriptor, const v
       workspace_bytes < algorithm.workspace_bytes || (workspace == nullptr) != (workspace_bytes == 0))
     return CUBLAS_STATUS_INVALID_VALUE;
   state().gemms.push_back(static_cast<int>(chosen->data[0]));
+  state().betas.push_back(*static_cast<const float*>(beta));
   for (int i = 1; i < algorithm.steps; ++i) fake_cuda::launch(stream, [] {});
   fake_cuda::launch(stream, [=, alpha = *static_cast<const float*>(alpha),
                              beta = *static_cast<const float*>(beta), bytes = algorithm.workspace_bytes] {

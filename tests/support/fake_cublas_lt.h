@@ -36,8 +36,9 @@ struct State {
   // Shapes that there is no kernel for, as the backend has them: m x n x k.
   std::function<bool(int64_t m, int64_t n, int64_t k)> refuses = {};
   std::vector<Question> questions;
-  std::vector<int> gemms;  // the algorithm of each, in the order of the calls
-  int alive = 0;           // handles, descriptors, layouts and preferences
+  std::vector<int> gemms;    // the algorithm of each, in the order of the calls
+  std::vector<float> betas;  // of the same
+  int alive = 0;             // handles, descriptors, layouts and preferences
 };
 
 /// Of the calling program, whose tests set and read it while nothing else runs.

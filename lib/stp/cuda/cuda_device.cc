@@ -6,6 +6,7 @@
 
 #include "stp/cuda/cuda_check.h"
 #include "stp/cuda/kernels/cuda_kernels.h"
+#include "stp/cuda/kernels/pause.h"
 
 namespace stp::cuda {
 namespace {
@@ -95,7 +96,12 @@ std::byte* CudaDevice::scratch(Stream& stream, size_t bytes) {
   std::vector<Block>& blocks = scratch_[&cuda_stream(stream)];
   if (blocks.empty() || blocks.back().bytes < bytes) {
     memory().add_scratch(bytes);
-    blocks.push_back({take_memory(bytes), bytes});
+    try {
+      blocks.push_back({take_memory(bytes), bytes});
+    } catch (const OutOfMemory&) {
+      memory().release_scratch(bytes);
+      throw;
+    }
   }
   if (poison_) fill_with_nan(stream, blocks.back().at, blocks.back().bytes);
   return blocks.back().at;

@@ -176,8 +176,9 @@ Gemm::Candidates Gemm::find(const GemmAlignment& alignment, const Plan& plan) co
   return found;
 }
 
-// Times the candidates, behind the work of `after`. Results go to separate memory, because c may be added to:
-// to scratch of a stream of their own, which ends with it, since the result of a weight gradient is large.
+// Times the candidates, behind the work of `after`. Results go to separate memory, as c may be what is added
+// to: to scratch of a stream of their own, which ends with it, since the result of a weight gradient is
+// large.
 size_t Gemm::fastest(CudaStream& after, const Plan& plan, const GemmProblem& problem, GemmOperands operands,
                      const Candidates& candidates) {
   constexpr int kRuns = 3;
@@ -188,8 +189,12 @@ size_t Gemm::fastest(CudaStream& after, const Plan& plan, const GemmProblem& pro
   const std::unique_ptr<Stream> own = device_.make_stream("trials of a GEMM", StreamPriority::compute);
   own->wait(after.record());
   CudaStream& stream = cuda_stream(*own);
-  std::byte* const memory = device_.scratch(stream, result_bytes + most_workspace);
-  operands.beta = 0;
+  std::byte* memory = nullptr;
+  try {
+    memory = device_.scratch(stream, result_bytes + most_workspace);
+  } catch (const OutOfMemory&) {
+    return 0;  // a run goes on without trials
+  }
   operands.c = memory;
   size_t best = 0;
   double least = std::numeric_limits<double>::infinity();

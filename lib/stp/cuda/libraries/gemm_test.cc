@@ -65,6 +65,7 @@ TEST_F(Gemms, AreAddedToFloatsThatAreThere) {
     run(gemm, problem_of(2, 2, 2, DType::bf16, DType::f32), {1, 1, a.data(), b.data(), c.data(), c.data()});
   device().synchronize();
   EXPECT_THAT(c, ElementsAre(1003, 2003, 3003, 4003));
+  EXPECT_THAT(fake_cublas_lt::state().betas, Each(1)) << "trials are of the same problem";
 }
 
 // cuBLASLt takes 256 bytes for granted, where a view of rows may begin anywhere.
@@ -135,6 +136,15 @@ TEST_F(Gemms, AreTimedOnceAndTheFastestStays) {
   EXPECT_THAT(gemms, ElementsAre(2, 2, 2));
   EXPECT_EQ(fake_cublas_lt::state().questions.size(), 1U);
   EXPECT_EQ(device().memory().scratch(), 64U) << "trials' results are not kept";
+}
+
+TEST_F(Gemms, AreNotTimedWithoutMemoryForIt) {
+  fake_cublas_lt::state().algorithms = {{.steps = 9}, {.steps = 2}};
+  Gemm gemm(device(), {.time_candidates = true});
+  fake_cuda::fail_next("cudaMallocAsync", cudaErrorMemoryAllocation);
+  run_zeros(gemm, kFloats);
+  EXPECT_THAT(fake_cublas_lt::state().gemms, ElementsAre(0));
+  EXPECT_EQ(device().memory().scratch(), 0U);
 }
 
 TEST_F(Gemms, ThatTheHeuristicFindsFaultyAreNotRun) {
