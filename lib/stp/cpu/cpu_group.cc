@@ -131,13 +131,14 @@ class SharedCall {
   };
 
   void arrive(const CpuStream& stream) {
-    {
-      const std::lock_guard lock(mutex_);
-      come_[std::find(streams_.begin(), streams_.end(), &stream) - streams_.begin()] = true;
-      if (std::find(come_.begin(), come_.end(), false) != come_.end()) return;
+    std::unique_lock lock(mutex_);
+    come_[std::find(streams_.begin(), streams_.end(), &stream) - streams_.begin()] = true;
+    if (std::find(come_.begin(), come_.end(), false) != come_.end()) return;
+    if (remote_) {
+      lock.unlock();
+      exchange(stream);
     }
-    if (remote_) exchange(stream);
-    complete_.is = true;
+    complete_.is = true;  // under the lock, if none is missing()
   }
 
   [[nodiscard]] std::string missing() {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <future>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "stp/cpu/cpu_backend.h"
+#include "stp/cpu/workers.h"
 #include "stp/device/kernels.h"
 #include "support/refusal.h"
 
@@ -88,6 +90,28 @@ TEST_F(CpuStreams, TasksThatWaitByThemselvesHoldNobodyUp) {
     cpu_stream(*streams[i]).enqueue_waiting([opened] { opened.wait(); });
   cpu_stream(*streams.back()).enqueue([&gate] { gate.set_value(); });
   EXPECT_NO_THROW(device.synchronize());
+}
+
+TEST(Workers, WhatIsReadyOnceItsNameIsSoughtIsNoFailure) {
+  struct Late : Awaited {
+    [[nodiscard]] bool ready() const override { return is; }
+    [[nodiscard]] std::string text() const override {
+      is = true;
+      return " waits for nobody";
+    }
+    mutable std::atomic<bool> is{false};
+  };
+  RunGuard guard(std::chrono::duration<double>(-1));  // over from the start
+  bool performed = false;
+  {
+    Workers workers(guard);
+    Workers::Queue queue(
+        workers, [](const Task& task) { task.run(); }, [](std::optional<uint32_t>) { return ""; });
+    queue.push({Task::Kind::computes, [] {}, nullptr, {}});  // it starts a thread
+    queue.push({Task::Kind::computes, [&] { performed = true; }, std::make_shared<Late>(), {}});
+  }
+  EXPECT_TRUE(performed);
+  EXPECT_EQ(guard.failure(), "");
 }
 
 TEST_F(CpuStreams, EventsHaveTimesInOrder) {

@@ -164,6 +164,7 @@ void Workers::watch(std::unique_lock<std::mutex>& lock) {
     const auto patience = guard_.patience(task->after->wait_for());
     if (queue->idle_->time() <= patience) continue;
     const std::string text = queue->where_(task->op) + task->after->text();
+    if (can_go_on(*queue)) continue;  // the text may name nobody
     lock.unlock();
     guard_.fail_idle(text, patience);
     lock.lock();

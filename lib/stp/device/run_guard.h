@@ -67,7 +67,7 @@ class RunGuard {
 
   /// Waits until `ready()`; `lock` holds the mutex that guards it. Throws Cancelled if the run fails during
   /// the wait. If nothing made progress for the deadline (twice the deadline for `own_work`), fails the run
-  /// with the text that `what()` returns.
+  /// with the text that `what()` returns, unless it is ready after that: such a text names nobody.
   template <typename Ready, typename What>
   void wait(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, WaitFor wait_for,
             Ready ready, What what) {
@@ -80,6 +80,7 @@ class RunGuard {
       if (ready()) return;
       if (idle.time() <= deadline) continue;
       const std::string text = what();
+      if (ready()) return;
       lock.unlock();
       fail_idle(text, deadline);
       lock.lock();
@@ -95,7 +96,9 @@ class RunGuard {
     for (Idle idle(progress_); !ready(); pause(std::chrono::steady_clock::now() - start)) {
       check();
       if (idle.time() <= deadline) continue;
-      fail_idle(what(), deadline);
+      const std::string text = what();
+      if (ready()) return;
+      fail_idle(text, deadline);
       throw Cancelled();
     }
   }

@@ -81,6 +81,25 @@ TEST(RunGuard, AWaitForOwnWorkHasTwiceTheDeadline) {
   EXPECT_THAT(guard.failure(), HasSubstr("nothing moved for 0.2 s"));
 }
 
+// As after a stop of the whole process: the deadline is over, and what was awaited comes before a name is
+// found.
+TEST(RunGuard, WhatIsReadyOnceItsNameIsSoughtIsNoFailure) {
+  RunGuard guard(duration<double>(-1));
+  bool is_ready = false;
+  const auto ready = [&] { return is_ready; };
+  const auto what = [&] {
+    is_ready = true;
+    return "nobody";
+  };
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::unique_lock lock(mutex);
+  EXPECT_NO_THROW(guard.wait(lock, changed, RunGuard::WaitFor::peer, ready, what));
+  is_ready = false;
+  EXPECT_NO_THROW(guard.poll(RunGuard::WaitFor::peer, ready, what));
+  EXPECT_FALSE(guard.failed());
+}
+
 // The working thread reports no progress for many deadlines; without Work the wait would fail.
 TEST(RunGuard, NoDeadlineExpiresWhileAThreadComputes) {
   RunGuard guard(kSoon);
