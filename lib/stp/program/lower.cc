@@ -91,7 +91,7 @@ class Lowerer {
     Ref input;              // kNothing for W, and for F of the first stage
     ValueId value;          // the chain's own
     ValueId source;         // the next input of its main line: another chain's value, then its own
-    Ref reload = kNothing;  // its first op also waits for this
+    Ref reload = kNothing;  // its first op and first compute op wait for this
     size_t taken = 0;       // segments issued
     Ref wait = kNothing;    // the collective that the next segment waits for
     Ref gathered_for_embedding = kNothing;
@@ -232,14 +232,18 @@ class Lowerer {
     const Segment& segment = (*chain.segments)[chain.taken];
     const SegmentOf of{chain.action, segment};
 
-    // An overlapped I begins with an exchange of rows, which has the dependencies of an all-gather.
+    // An overlapped I begins with an exchange of rows, which has the dependencies of an all-gather. No
+    // compute op waits for that exchange alone, so the first one waits for the reload, too.
     const bool ring = units_.overlaps(segment) && pass_of(segment) == UnitPass::I;
     const bool first = b_.latest.compute == kNothing;
+    const Ref reload = chain.reload;
     begin_main(chain, ring || first);
-    if (ring)
+    if (ring) {
       b_.depend(chain.computed);
-    else
+      chain.reload = reload;
+    } else {
       begin_compute(first);
+    }
     chain.result = add_main(chain, segment);
     chain.wait = kNothing;
     if (first) offload_.add_reloads();

@@ -148,6 +148,18 @@ TEST(Offload, IsSynchronisedInEveryOrder) {
         }
 }
 
+// An exchange of rows comes first, on another stream than the compute ops that use what is reloaded.
+TEST(Offload, IsSynchronisedWithOverlappedTensorParallelism) {
+  for (const BackwardOrder order : {BackwardOrder::suite, BackwardOrder::megatron})
+    for (const Recompute& recompute : {Recompute{}, Recompute{.layer = true}, Recompute{.mlp = true}}) {
+      Lowering lowering{
+          .backward = order,
+          .strategy = {
+              .tp = 2, .sequence_parallel = true, .recompute = recompute, .tp_overlap = TpOverlap::megatron}};
+      EXPECT_THAT(lacking(offloading(2, 7, lowering)), IsEmpty());
+    }
+}
+
 // Each dependency of a copy, or on one, is what one of the synchronisations consists of.
 TEST(Offload, LacksOneSynchronisationWithoutAnyOneOfItsDependencies) {
   for (const bool sequence_parallel : {false, true}) {
