@@ -15,6 +15,7 @@
 #include "run_measured.h"
 #include "run_report.h"
 #include "run_simulated.h"
+#include "same_everywhere.h"
 #include "stp/backends/backends.h"
 #include "stp/base/data.h"
 #include "stp/base/error.h"
@@ -164,29 +165,19 @@ Plan make_plan(const RunOptions& options, Processes& processes) {
   return plan;
 }
 
-// Either all processes make the plan, or none continues: the root reports errors of any process, and
-// differences between processes' scenarios.
+// Either all processes make the plan, or none continues: the root reports errors of any process, and what one
+// has other than it.
 std::optional<Plan> make_plan_together(const RunOptions& options, Processes& processes) {
   if (processes.count() == 1) return make_plan(options, processes);
   Plan plan;
   json found;
   try {
     plan = make_plan(options, processes);
-    found = {{"scenario", plan.scenario.as_run()}};
+    found = same_everywhere(plan.scenario, plan.devices);
   } catch (const InputError& error) {
     found = {{"problem", error.what()}};
   }
-  const std::vector<std::string> all = processes.gather(json_text(found));
-  std::string problem;
-  for (size_t i = 0; i < all.size() && problem.empty(); ++i) {
-    const json each = json::parse(all[i]);
-    if (each.contains("problem")) {
-      problem = each["problem"];
-    } else if (all[i] != all.front()) {
-      problem = plan.scenario.file + ": process " + std::to_string(i) +
-                " reads another scenario there than process 0; make the files the same on all nodes";
-    }
-  }
+  const std::string problem = difference_between(processes.gather(json_text(found)), plan.scenario.file);
   if (!problem.empty()) std::fprintf(stderr, "stp: %s\n", problem.c_str());
   if (!processes.broadcast(problem).empty()) return std::nullopt;
   return plan;

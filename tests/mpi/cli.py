@@ -72,11 +72,21 @@ class Processes(CommandLine):
     def test_all_read_one_scenario(self):
         for process in 0, 1:
             self.write(changed(RUN, microbatches=4 + 4 * process), f"of-{process}.json")
-        script = f'exec "$0" run {self.folder}/of-${{RANK-$OMPI_COMM_WORLD_RANK}}.json --backend cpu'
-        done = self.run_stp(launcher=[*MPIRUN, "-np", 2, "sh", "-c", script])
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("process 1 reads another scenario", done.stderr)
+        self.refused_by_two("of-$RANK.json", "of-0.json: process 1 reads another scenario")
 
+    def refused_by_two(self, words, expected, of_0="", of_1=""):
+        """`words` of the shell are for both processes."""
+        script = f'RANK=${{RANK-$OMPI_COMM_WORLD_RANK}}; cd {self.folder}; set -- {of_0}; [ $RANK = 0 ] || set -- {of_1}; ' \
+                 f'exec "$0" run {words} --backend cpu "$@"'
+        done = self.run_stp(launcher=[*MPIRUN, "-np", 2, "sh", "-c", script])
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn(expected, done.stderr)
+
+    def test_all_have_the_same_flags(self):
+        self.write(changed(RUN, schedules=["1f1b-i"]), "s.json")
+        for of_0, of_1, said in (("--save new", "", "--save: is given in process 0, and left out in process 1"),
+                                 ("--save new --every 2", "--save new", "--every: is 2 in process 0, and 0 in process 1")):
+            self.refused_by_two("s.json", said, of_0, of_1)
 
     @unittest.skipUnless(Path(stp).with_name("microbench").exists(), "no Google Benchmark")
     def test_microbenchmarks_of_collectives(self):

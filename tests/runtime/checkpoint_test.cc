@@ -198,5 +198,25 @@ TEST_F(Checkpoints, RefusalsNameFileAndTensor) {
   expect_refused(folder_, run.training.model, {first, "lm_head.weight", "is not there by"});
 }
 
+// What another process sends in place of shards, such as the text of another call.
+TEST(MatrixShards, AreNotReadBeyondTheirText) {
+  const MatrixShard shard{"w", 2, 3, 1, 1, 0, 2, {}};
+  const std::vector<double> values{4, 5};
+  std::string bytes;
+  append(bytes, shard, std::as_bytes(std::span(values)));
+  Matrices whole;
+  add_all(whole, bytes);
+  EXPECT_EQ(whole, (Matrices{{"w", {0, 0, 0, 4, 5, 0}}}));
+  for (size_t size = 1; size < bytes.size(); ++size)
+    EXPECT_THROW(add_all(whole, std::string_view(bytes).substr(0, size)), std::runtime_error) << size;
+  EXPECT_THROW(add_all(whole, std::string(100, '{')), std::runtime_error);
+  for (size_t field = 0; field < 7; ++field)
+    for (const int64_t wrong : {int64_t{-1}, int64_t{1} << 40}) {
+      std::string other = bytes;
+      other.replace(field * sizeof wrong, sizeof wrong, reinterpret_cast<const char*>(&wrong), sizeof wrong);
+      EXPECT_THROW(add_all(whole, other), std::runtime_error) << field;
+    }
+}
+
 }  // namespace
 }  // namespace stp

@@ -1,7 +1,9 @@
 #include "stp/runtime/matrix_shard.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <stdexcept>
 
 namespace stp {
 namespace {
@@ -29,7 +31,11 @@ void append(std::string& bytes, const MatrixShard& shard, std::span<const std::b
 }
 
 void add_all(Matrices& whole, std::string_view bytes) {
+  const auto expect = [](bool holds) {
+    if (!holds) throw std::runtime_error("another process sent something else than parts of matrices");
+  };
   const auto take = [&](size_t count) {
+    expect(count <= bytes.size());
     const std::string_view taken = bytes.substr(0, count);
     bytes.remove_prefix(count);
     return taken;
@@ -38,9 +44,13 @@ void add_all(Matrices& whole, std::string_view bytes) {
     Head head{};
     std::memcpy(head.data(), take(sizeof head).data(), sizeof head);
     const auto [name, all_rows, all_columns, first_row, rows, first_column, columns] = head;
+    expect(std::ranges::all_of(head, [](int64_t each) { return each >= 0 && each < int64_t{1} << 31; }) &&
+           first_row + rows <= all_rows && first_column + columns <= all_columns);
     const MatrixShard shard{
         std::string(take(name)), all_rows, all_columns, first_row, rows, first_column, columns, {}};
-    add(whole, shard, std::as_bytes(std::span(take(rows * columns * sizeof(double)))));
+    expect(static_cast<size_t>(rows * columns) <= bytes.size() / sizeof(double));
+    const auto values = std::as_bytes(std::span(take(rows * columns * sizeof(double))));
+    add(whole, shard, values);
   }
 }
 

@@ -24,7 +24,8 @@ using Matrices = std::map<std::string, std::vector<double>>;
 /// Copies `values`, the bytes of a shard's, to their place in the full matrix.
 void add(Matrices& whole, const MatrixShard& shard, std::span<const std::byte> values);
 
-/// Appends a shard with these values to `bytes` for another process, which adds all that `bytes` hold.
+/// Appends a shard with these values to `bytes` for another process, which adds all that `bytes` hold. Throws
+/// std::runtime_error if they are no shards.
 void append(std::string& bytes, const MatrixShard& shard, std::span<const std::byte> values);
 void add_all(Matrices& whole, std::string_view bytes);
 
