@@ -32,11 +32,7 @@ class Data {
       : run_(run), state_(run.initialisation.seed) {
     if (run.text.empty()) return;
     const RunGuard::Work work(guard);  // other processes may read it faster
-    try {
-      text_ = read_file(run.text);
-    } catch (const InputError& error) {
-      throw InputError(file, "run.text", error.what(), "");
-    }
+    text_ = read_text(run, file);
     if (text_.size() < static_cast<size_t>(run.seq) + 2)
       throw InputError(file, "run.text",
                        run.text + " has fewer than " + std::to_string(run.seq + 2) + " bytes",
@@ -441,6 +437,14 @@ class MeasuredTraining {
 };
 
 }  // namespace
+
+std::string read_text(const Experiment::Run& run, const std::string& file) {
+  try {
+    return read_file(run.text);
+  } catch (const InputError& error) {
+    throw InputError(file, "run.text", error.what(), "");
+  }
+}
 
 bool DeviceOptions::emulates() const { return built_in(backend).emulates; }
 

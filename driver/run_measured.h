@@ -41,6 +41,9 @@ struct DeviceOptions : BackendOptions {
   [[nodiscard]] bool emulates() const;  // kernels only take time
 };
 
+/// The bytes of `run.text` of the scenario `file`, which the InputError names.
+std::string read_text(const Experiment::Run& run, const std::string& file);
+
 struct MeasuredRun {
   Program program;
   // The last step, on the ranks that represent their tensor- and data-parallel groups; in a replay, only on

@@ -10,7 +10,7 @@
 
 namespace stp {
 
-/// What this process has.
+/// What this process has. Throws InputError for a text that cannot be read.
 nlohmann::json same_everywhere(const Scenario& scenario, const DeviceOptions& devices);
 
 /// Compares what all processes have, by process, as JSON texts; {"problem": …} of one that refuses its input.

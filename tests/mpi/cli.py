@@ -88,6 +88,12 @@ class Processes(CommandLine):
                                  ("--save new --every 2", "--save new", "--every: is 2 in process 0, and 0 in process 1")):
             self.refused_by_two("s.json", said, of_0, of_1)
 
+    def test_all_read_one_text(self):
+        for process in 0, 1:
+            self.write("all work and no play makes jack a dull boy. " * 20 + str(process), f"text-{process}.txt")
+        self.write(changed(RUN, model="bytes", layers_per_chunk=[2, 2, 1, 1], parallel={"pp": 2}, run={"text": "/dev/fd/9"}), "s.json")
+        self.refused_by_two("s.json 9<text-$RANK.txt", "s.json: run.text: process 1 reads another text")
+
     @unittest.skipUnless(Path(stp).with_name("microbench").exists(), "no Google Benchmark")
     def test_microbenchmarks_of_collectives(self):
         """The first process has the others do every sample with it."""
