@@ -19,6 +19,7 @@
 #include "stp/backends/backends.h"
 #include "stp/base/data.h"
 #include "stp/base/error.h"
+#include "stp/checkpoint/checkpoint.h"
 #include "stp/report/chrome_trace.h"
 
 namespace stp {
@@ -130,6 +131,8 @@ Plan make_plan(const RunOptions& options, Processes& processes) {
   plan.devices = options.devices;
   plan.devices.memory_limit = static_cast<size_t>(options.memory_limit_mib * (1 << 20));
   plan.devices.processes = &processes;
+  if (std::string& folder = plan.devices.checkpoints.resume; !folder.empty())
+    folder = last_checkpoint_in(folder);  // the same for the whole run
   if (!options.inject.empty()) plan.devices.fault = read_fault(options.inject);
   check_devices(plan.devices, processes);
   plan.scenario = read_scenario(options.scenario, Changes(options.set));

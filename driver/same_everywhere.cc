@@ -1,6 +1,8 @@
 #include "same_everywhere.h"
 
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -8,23 +10,55 @@
 namespace stp {
 namespace {
 
+namespace fs = std::filesystem;
 using nlohmann::json;
 
 json digest(uintmax_t size, std::string_view bytes) { return {size, std::hash<std::string_view>{}(bytes)}; }
+
+// The ends of a file of tensors tell updates of one model apart: headers, and values. The whole is too large.
+json digest_of_ends(const fs::path& path) {
+  constexpr uintmax_t kEnd = 1 << 16;
+  std::error_code ignored;
+  const uintmax_t size = fs::file_size(path, ignored);
+  std::ifstream file(path, std::ios::binary);
+  std::string ends(kEnd, '\0');
+  file.read(ends.data(), kEnd);
+  ends.resize(static_cast<size_t>(file.gcount()));
+  if (size > kEnd) {
+    std::string last(kEnd, '\0');
+    file.seekg(static_cast<std::streamoff>(size - kEnd));
+    file.read(last.data(), kEnd);
+    ends += last;
+  }
+  return digest(size, ends);
+}
+
+json digests_of_checkpoint(const std::string& folder) {
+  json files = json::object();
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name == "training.json" || name.find(".safetensors") != std::string::npos)
+      files[name] = digest_of_ends(entry.path());
+  }
+  return files;
+}
 
 }  // namespace
 
 json same_everywhere(const Scenario& scenario, const DeviceOptions& devices) {
   const auto word = [](bool given) { return given ? "given" : "left out"; };
-  const CheckpointOptions& files = devices.checkpoints;
+  const auto& [save, resume, every] = devices.checkpoints;
   json found = {{"scenario", scenario.as_run()},
                 {"run.text", json::object()},
+                {"--resume", resume.empty() ? json() : digests_of_checkpoint(resume)},
+                {"resumed", resume.empty() ? "none" : resume},
                 // These change which calls there are, or with whom.
                 {"flags",
                  {{"--backend", devices.backend},
                   {"--nccl", devices.nccl.empty() ? word(false) : joined(devices.nccl)},
-                  {"--save", word(!files.save.empty())},
-                  {"--every", std::to_string(files.every)},
+                  {"--save", word(!save.empty())},
+                  {"--every", std::to_string(every)},
                   {"--time-kernels", word(devices.time_kernels)}}}};
   for (const Experiment& experiment : scenario.experiments)
     if (experiment.run && !experiment.run->text.empty()) {
@@ -52,6 +86,10 @@ std::string difference_between(const std::vector<std::string>& all, const std::s
       if (const json& other = each["flags"][flag]; other != value)
         return flag + ": is " + value.get<std::string>() + " in process 0, and " + other.get<std::string>() +
                " in " + process + "; start all processes with the same flags";
+    if (differs("--resume"))
+      return "--resume: " + process + " has another checkpoint (" + each["resumed"].get<std::string>() +
+             ") than process 0 (" + first["resumed"].get<std::string>() +
+             "); make the folders the same on all nodes";
   }
   return "";
 }

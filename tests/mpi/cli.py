@@ -1,5 +1,6 @@
 """`stp run` as several processes: cli.py STP MPIRUN… They must leave what one process leaves, and one message where they refuse."""
 
+import shutil
 import sys
 import unittest
 from pathlib import Path
@@ -93,6 +94,17 @@ class Processes(CommandLine):
             self.write("all work and no play makes jack a dull boy. " * 20 + str(process), f"text-{process}.txt")
         self.write(changed(RUN, model="bytes", layers_per_chunk=[2, 2, 1, 1], parallel={"pp": 2}, run={"text": "/dev/fd/9"}), "s.json")
         self.refused_by_two("s.json 9<text-$RANK.txt", "s.json: run.text: process 1 reads another text")
+
+    def test_all_go_on_from_one_checkpoint(self):
+        self.write(changed(RUN, schedules=["1f1b-i"]), "s.json")
+        self.succeed("run", "s.json", "--backend", "cpu", "--save", "0", "--every", 1)
+        for process in "12":
+            shutil.copytree(self.folder / "0", self.folder / process)
+        shutil.rmtree(self.folder / "1" / "step-3")
+        tensors = self.folder / "2/step-3/model.safetensors"
+        tensors.write_bytes(tensors.read_bytes()[:-1] + b"\0")
+        for of_1, resumed in (("--resume 1", "1/step-2"), ("--resume 2", "2/step-3"), ("", "none")):
+            self.refused_by_two("s.json", f"--resume: process 1 has another checkpoint ({resumed}) than process 0 (0/step-3)", "--resume 0", of_1)
 
     @unittest.skipUnless(Path(stp).with_name("microbench").exists(), "no Google Benchmark")
     def test_microbenchmarks_of_collectives(self):

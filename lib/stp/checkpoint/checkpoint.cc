@@ -35,14 +35,6 @@ int number_of(const std::string& name) {
   return error == std::errc() && last == end ? number : -1;
 }
 
-std::string last_step_in(const std::string& folder) {
-  std::error_code ignored;
-  int last = -1;
-  for (const auto& entry : fs::directory_iterator(folder, ignored))
-    last = std::max(last, number_of(entry.path().filename().string()));
-  return last < 0 ? folder : (fs::path(folder) / checkpoint_name(last)).string();
-}
-
 // What a file of Hugging Face's may have beside parameters: constants of old versions' modules, and a tied
 // head.
 bool may_be_beside(const std::string& name, const ModelConfig& model) {
@@ -102,12 +94,20 @@ void write_tensors(const fs::path& folder, const std::string& stem, DType type,
 
 std::string checkpoint_name(int updates) { return kStep + std::to_string(updates); }
 
+std::string last_checkpoint_in(const std::string& folder) {
+  std::error_code ignored;
+  int last = -1;
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    last = std::max(last, number_of(entry.path().filename().string()));
+  return last < 0 ? folder : (fs::path(folder) / checkpoint_name(last)).string();
+}
+
 Checkpoint::Checkpoint(const std::string& folder, const ModelConfig& model) : of_(model) {
   check_hugging_face_has(model, "--resume");
   std::error_code ignored;
   if (!fs::is_directory(folder, ignored))
     throw InputError(folder, "--resume", "is not a folder", "name a checkpoint's");
-  const std::string last = last_step_in(folder);
+  const std::string last = last_checkpoint_in(folder);
   model_ = read_tensors(last, "model");
   check(model_, {""});
   check_config((fs::path(last) / "config.json").string(), model);

@@ -23,9 +23,8 @@ struct TrainingProgress {
 /// A checkpoint to go on from. It may be another's, of a model alone: its training begins at the first step.
 class Checkpoint {
  public:
-  /// `folder`: a checkpoint, or a folder with checkpoints "step-…", of which it takes the last. Reads what
-  /// lies where, but no values. Throws InputError that names file and tensor for what is wrong, missing, or
-  /// not of `model`, which must outlive this.
+  /// Of last_checkpoint_in(folder). Reads what lies where, but no values. Throws InputError that names file
+  /// and tensor for what is wrong, missing, or not of `model`, which must outlive this.
   Checkpoint(const std::string& folder, const ModelConfig& model);
 
   [[nodiscard]] TrainingProgress progress() const { return progress_; }
@@ -50,6 +49,9 @@ class Checkpoint {
   bool has_masters_ = false;
   TrainingProgress progress_;
 };
+
+/// The last checkpoint "step-…" in the folder, or the folder itself if there is none.
+std::string last_checkpoint_in(const std::string& folder);
 
 /// Name of the folder of a checkpoint after so many updates: "step-12".
 std::string checkpoint_name(int updates);
