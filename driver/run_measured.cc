@@ -245,8 +245,8 @@ std::map<std::string, std::vector<double>> gradients_of_one_rank(Training traini
 }
 
 // The parity of a run with this loss and these gradients in its first step over `samples`, which began with
-// `weights`, or with the initial ones if there are none. In bf16 it also trains one rank on the same samples,
-// with the same backend and options except the world size.
+// `weights`, or with the initial ones if there are none. In bf16, and where float32 is beyond its limit, it
+// also trains one rank on the same samples, with the same backend and options except the world size.
 Parity measure_parity(double loss, const Matrices& gradients, const Matrices& weights,
                       const std::optional<Checkpoint>& resumed, const Training& training,
                       const std::vector<TokenSample>& samples, const std::string& backend,
@@ -255,7 +255,8 @@ Parity measure_parity(double loss, const Matrices& gradients, const Matrices& we
       weights.empty() ? reference::first_step(training.model, training.initialisation, samples)
                       : reference::loss_and_gradients(training.model, weights, samples);
   Parity parity{std::abs(loss / exact.loss - 1), reference::gradient_error(gradients, exact.gradients), {}};
-  if (training.type == DType::bf16)
+  if (training.type == DType::bf16 ||
+      (training.type == DType::f32 && parity.gradient > parity_limit(to_string(training.type))))
     parity.one_rank_gradient = reference::gradient_error(
         gradients_of_one_rank(training, resumed, samples, backend, options), exact.gradients);
   return parity;
@@ -468,10 +469,15 @@ std::optional<MeasuredRun> run_measured(const ScheduleChoice& choice, const Expe
   }
 }
 
-bool parity_holds(const Parity& parity, const std::string& type) {
-  if (parity.one_rank_gradient)
-    return parity.loss <= 0x1p-8 && parity.gradient <= 2 * *parity.one_rank_gradient && parity.gradient < 0.5;
-  return std::max(parity.loss, parity.gradient) <= (type == to_string(DType::f64) ? 1e-10 : 1e-5);
+double parity_limit(const std::string& type) { return type == to_string(DType::f64) ? 1e-10 : 1e-5; }
+
+Equality equality_of(const Parity& parity, const std::string& type) {
+  const bool bf16 = type == to_string(DType::bf16);
+  const double limit = parity_limit(type), own = parity.one_rank_gradient.value_or(0);
+  const bool by_one_rank = bf16 || own > limit;
+  if (!(parity.loss <= (bf16 ? 0x1p-8 : limit) && parity.gradient <= (by_one_rank ? 2 * own : limit)))
+    return Equality::differs;
+  return by_one_rank && parity.gradient >= 0.5 ? Equality::too_inexact : Equality::equal;
 }
 
 }  // namespace stp

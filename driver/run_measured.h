@@ -61,9 +61,14 @@ std::optional<MeasuredRun> run_measured(const ScheduleChoice& choice, const Expe
                                         const std::string& file, const DeviceOptions& options,
                                         const HardwareProfile* profile, const std::function<void()>& stepped);
 
-/// Whether a run of `type` has good parity. float64: 10⁻¹⁰. float32: 10⁻⁵. bf16: the loss within 2⁻⁸, the
-/// rounding of one number; the gradient's error at most twice one rank's error, and below 0.5, because a
+/// The largest errors of a run in float32, and in float64.
+double parity_limit(const std::string& type);
+
+/// Whether a run of `type` equals one rank: its errors are within parity_limit(); in bf16, the loss's within
+/// 2⁻⁸, the rounding of one number. In bf16, and where one rank's gradient in float32 is itself beyond the
+/// limit, the gradient's error may be twice one rank's. `too_inexact`: it is, but not below 0.5, and a
 /// missing tensor has error 1.
-bool parity_holds(const Parity& parity, const std::string& type);
+enum class Equality { equal, differs, too_inexact };
+Equality equality_of(const Parity& parity, const std::string& type);
 
 }  // namespace stp

@@ -57,13 +57,15 @@ std::vector<std::string> lateness_cells(const Replayed& replayed, size_t steps) 
   return {fixed(1000 * sum / static_cast<double>(steps), 3), fixed(1000 * latest, 3) + where};
 }
 
-// "" if it has parity.
+// "" if it equals one rank.
 std::string difference_from_one_rank(const Result& result) {
   const Parity& parity = *result.measured->parity;
-  if (parity_holds(parity, result.measured->type)) return "";
+  const Equality equality = equality_of(parity, result.measured->type);
+  if (equality == Equality::equal) return "";
   return result.schedule + ", " + ranks_text(to_json(result)) + ", " + result.measured->type + ": loss " +
          scientific(parity.loss) + ", gradient " + scientific(parity.gradient) +
-         (parity.one_rank_gradient ? ", of one rank " + scientific(*parity.one_rank_gradient) : "");
+         (parity.one_rank_gradient ? ", of one rank " + scientific(*parity.one_rank_gradient) : "") +
+         (equality == Equality::too_inexact ? ": too inexact to be compared" : "");
 }
 
 }  // namespace
@@ -153,7 +155,7 @@ std::string RunReport::text() const {
 std::string RunReport::failure() const {
   if (broken_.empty()) return "";
   std::string text =
-      std::to_string(broken_.size()) + " of " + std::to_string(compared_) + " cases differ from one rank";
+      std::to_string(broken_.size()) + " of " + std::to_string(compared_) + " cases do not equal one rank";
   for (const std::string& each : broken_) text += "\n  " + each;
   return text;
 }

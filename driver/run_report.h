@@ -26,7 +26,7 @@ class RunReport {
 
   /// The table and its notes.
   [[nodiscard]] std::string text() const;
-  /// The cases that differ from one rank; "" if there are none.
+  /// The cases that do not equal one rank; "" if there are none.
   [[nodiscard]] std::string failure() const;
 
  private:

@@ -94,6 +94,18 @@ class Run(CommandLine):
                 (of_units, ("--inject", "nan:0:F0.0"), "--inject: emulated computes no values")):  # fmt: skip
             self.refused(["run", self.write(scenario), "--backend", "emulated", *flags], words)
 
+    def test_what_one_rank_cannot_compute_differs_from_nothing(self):
+        model = {"name": "m", "source": "x", "hidden_size": 16, "intermediate_size": 40, "num_hidden_layers": 12, "num_attention_heads": 8,
+                 "num_key_value_heads": 4, "head_dim": 2, "vocab_size": 60, "norm": "layer-without-bias", "activation": "swiglu",
+                 "model_type": "megatron-gpt", "max_position_embeddings": 64, "query_key_norm": True}
+        deep = {"name": "deep", "model": "m", "models": {"m": model}, "seq": 12, "microbatch_size": 2, "parallel": {"pp": 1}, "microbatches": 3,
+                "schedules": ["zb-auto"], "run": {"parity": True, "seed": 603, "weight_deviation": 0.2, "bias_deviation": 0.1, "gain_deviation": 0.1}}
+        parity = self.trained(deep, 1)["results"][0]["parity"]
+        self.assertGreater(parity["one_rank_gradient"], 1e-5)
+        done = self.run_cpu(changed(deep, run=deep["run"] | {"type": "bfloat16"}))
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "1 of 1 cases do not equal one rank\n.*: too inexact to be compared\n")
+
     def test_bf16_is_judged_by_one_rank(self):
         narrow, wide = (self.trained(RUN | {"run": RUN["run"] | {"type": kind}}, 2)["results"] for kind in ("bfloat16", "float64"))
         for row, other in zip(narrow, wide):

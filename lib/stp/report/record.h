@@ -54,7 +54,7 @@ struct RankResult {
 /// any tensor, ‖g − ref‖ / max(‖ref‖, 10⁻³ · the largest tensor's norm).
 struct Parity {
   double loss, gradient;
-  std::optional<double> one_rank_gradient;  // bf16: the same of one rank, for comparison
+  std::optional<double> one_rank_gradient;  // the same of one rank, by which it is judged
 };
 
 /// A hardware profile's prediction of a run's step.
