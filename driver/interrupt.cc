@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <vector>
 
 namespace stp {
 namespace {
@@ -14,11 +15,20 @@ std::string& kept_now() {
   return words;
 }
 
+// All but those that the program was started to ignore, as by nohup.
 void on_interrupts(void (*handler)(int)) {
+  static const std::vector<int> heard = [] {
+    std::vector<int> signals{SIGINT, SIGTERM, SIGHUP};
+    std::erase_if(signals, [](int signal) {
+      struct sigaction inherited {};
+      return sigaction(signal, nullptr, &inherited) == 0 && inherited.sa_handler == SIG_IGN;
+    });
+    return signals;
+  }();
   struct sigaction action {};
   action.sa_handler = handler;
   action.sa_flags = SA_RESETHAND;
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
+  for (const int signal : heard) sigaction(signal, &action, nullptr);
 }
 
 // Handlers may not allocate or lock.

@@ -1,5 +1,5 @@
-// Signals that end the program: SIGINT (Ctrl-C), SIGTERM and SIGHUP. The exit code is 128 + the signal's
-// number.
+// Signals that end the program: SIGINT (Ctrl-C), SIGTERM and SIGHUP, unless it was started to ignore them.
+// The exit code is 128 + the signal's number.
 #pragma once
 
 #include <stdexcept>

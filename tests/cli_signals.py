@@ -4,6 +4,7 @@
 """
 
 import fcntl
+import functools
 import json
 import os
 import re
@@ -179,16 +180,26 @@ class Signals(CommandLine):
         self.assertNotIn("what makes it smaller", table)
         self.assertTrue(self.read("new.json")["interrupted"])
 
-    def test_a_signal_while_nothing_is_to_be_kept(self):
-        with self.started("validate", "-", stdin=subprocess.PIPE) as run:
+    def ended_while_reading(self, number, **options):
+        """Exit code and words of a program that gets the signal while it waits for its input, which then ends."""
+        with self.started("validate", "-", stdin=subprocess.PIPE, **options) as run:
             run.stdin.write("# schedule")
             run.stdin.flush()
             while any(fcntl.ioctl(run.stdin, termios.FIONREAD, bytes(4))):  # until it has read that
                 time.sleep(0.001)
             self.assertIsNone(run.poll())
-            run.send_signal(signal.SIGHUP)
-            self.assertEqual(run.communicate(timeout=60)[1], "stp: interrupted; nothing was written\n")
-        self.assertEqual(run.returncode, 128 + signal.SIGHUP)
+            run.send_signal(number)
+            said = run.communicate(timeout=60)[1]
+        return run.returncode, said
+
+    def test_a_signal_while_nothing_is_to_be_kept(self):
+        self.assertEqual(self.ended_while_reading(signal.SIGHUP), (128 + signal.SIGHUP, "stp: interrupted; nothing was written\n"))
+
+    def test_a_signal_that_was_ignored_stays_ignored(self):
+        """As nohup has it, and sh in what it runs in the background."""
+        for number in (signal.SIGHUP, signal.SIGINT):
+            ignore = functools.partial(signal.signal, number, signal.SIG_IGN)
+            self.assertEqual(self.ended_while_reading(number, preexec_fn=ignore)[0], 2)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -229,4 +230,7 @@ def main(usage):
     if len(sys.argv) < 2:
         sys.exit(usage)
     CommandLine.stp = str(Path(sys.argv.pop(1)).resolve())
+    for number in (signal.SIGHUP, signal.SIGINT):
+        if signal.getsignal(number) == signal.SIG_IGN:  # by nohup, or as a background job; the program would ignore it too
+            signal.signal(number, signal.SIG_DFL)
     unittest.main()
