@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -216,6 +217,30 @@ TEST(MatrixShards, AreNotReadBeyondTheirText) {
       other.replace(field * sizeof wrong, sizeof wrong, reinterpret_cast<const char*>(&wrong), sizeof wrong);
       EXPECT_THROW(add_all(whole, other), std::runtime_error) << field;
     }
+}
+
+TEST_F(Checkpoints, ValuesThatNoTrainingHasAreRefused) {
+  OnCpu saved = two_by_two(DType::f64);
+  save(saved, 1);
+  const auto expect_refused = [&](const std::string& stem, const std::string& name, double value) {
+    const std::string path = folder_ + "/step-1/" + stem + ".safetensors";
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    double kept = 0;
+    const auto at = SafetensorsFile(path).tensors().at(name).begin;
+    file.seekg(at).read(reinterpret_cast<char*>(&kept), sizeof kept);
+    file.seekp(at).write(reinterpret_cast<const char*>(&value), sizeof value).flush();
+    OnCpu run = two_by_two(DType::f64);
+    EXPECT_THAT(refusal([&] { resume(run); }), HasSubstr(path + ": " + name + ": has a value of "));
+    file.seekp(at).write(reinterpret_cast<const char*>(&kept), sizeof kept);
+  };
+  const std::string q = "model.layers.0.self_attn.q_proj.weight",
+                    down = "model.layers.3.mlp.down_proj.weight";
+  for (const double value : std::initializer_list<double>{INFINITY, -INFINITY, NAN}) {
+    expect_refused("model", "lm_head.weight", value);
+    expect_refused("optimizer", "first_moment." + q, value);
+    expect_refused("optimizer", "second_moment." + down, value);
+  }
+  expect_refused("optimizer", "second_moment." + down, -1e-9);
 }
 
 }  // namespace

@@ -22,8 +22,9 @@ using nlohmann::json;
 constexpr const char* kStep = "step-";
 constexpr const char* kProgress = "training.json";
 constexpr const char* kIndexSuffix = ".safetensors.index.json";
+constexpr const char* kSecondMoment = "second_moment.";
 constexpr std::pair<const char*, Trained> kStates[] = {{"first_moment.", Trained::first_moments},
-                                                       {"second_moment.", Trained::second_moments},
+                                                       {kSecondMoment, Trained::second_moments},
                                                        {"master.", Trained::masters}};
 
 // The number behind "step-", or −1.
@@ -126,7 +127,7 @@ Checkpoint::Checkpoint(const std::string& folder, const ModelConfig& model) : of
   progress_.samples = static_cast<int64_t>(samples);
   input.done();
   optimizer_ = read_tensors(last, "optimizer");
-  std::vector<std::string> prefixes{"first_moment.", "second_moment."};
+  std::vector<std::string> prefixes{"first_moment.", kSecondMoment};
   has_masters_ = std::ranges::any_of(optimizer_.file_of,
                                      [](const auto& each) { return each.first.starts_with("master."); });
   if (has_masters_) prefixes.emplace_back("master.");
@@ -197,19 +198,25 @@ void Checkpoint::read(const Tensors& tensors, const std::string& prefix, MatrixS
   const std::string name = prefix + tensor.name;
   const SafetensorsFile& file = tensors.files[tensors.file_of.at(name)];
   const std::span<double> values(shard.values);
+  const auto read_values = [&](int64_t first, std::span<double> to) {
+    file.read(name, first, to);
+    for (const double value : to)
+      if (!std::isfinite(value) || (value < 0 && prefix == kSecondMoment))
+        throw InputError(file.path(), name, "has a value of " + shown("%g", value), "use another checkpoint");
+  };
   if (tensor.transposed) {
     std::vector<double> column(static_cast<size_t>(shard.rows));
     for (int64_t i = 0; i < shard.columns; ++i) {
-      file.read(name, tensor.at(shard.first_row, shard.first_column + i), column);
+      read_values(tensor.at(shard.first_row, shard.first_column + i), column);
       for (int64_t row = 0; row < shard.rows; ++row) values[row * shard.columns + i] = column[row];
     }
     return;
   }
   if (shard.columns == shard.all_columns)  // the rows lie one after the other
-    return file.read(name, tensor.at(shard.first_row, 0), values);
+    return read_values(tensor.at(shard.first_row, 0), values);
   for (int64_t row = 0; row < shard.rows; ++row)
-    file.read(name, tensor.at(shard.first_row + row, shard.first_column),
-              values.subspan(row * shard.columns, shard.columns));
+    read_values(tensor.at(shard.first_row + row, shard.first_column),
+                values.subspan(row * shard.columns, shard.columns));
 }
 
 void Checkpoint::restore(Trainer& trainer) const {

@@ -30,7 +30,8 @@ class Checkpoint {
   [[nodiscard]] TrainingProgress progress() const { return progress_; }
   /// False: training begins anew, with these weights.
   [[nodiscard]] bool has_optimizer_state() const { return !optimizer_.files.empty(); }
-  /// Before the trainer's first step. All processes call it.
+  /// Before the trainer's first step. All processes call it. InputError that names file and tensor for values
+  /// that are not finite, or a negative second moment.
   void restore(Trainer& trainer) const;
 
  private:
