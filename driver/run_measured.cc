@@ -254,7 +254,9 @@ Parity measure_parity(double loss, const Matrices& gradients, const Matrices& we
   const reference::LossAndGradients exact =
       weights.empty() ? reference::first_step(training.model, training.initialisation, samples)
                       : reference::loss_and_gradients(training.model, weights, samples);
-  Parity parity{std::abs(loss / exact.loss - 1), reference::gradient_error(gradients, exact.gradients), {}};
+  Parity parity{loss == exact.loss ? 0 : std::abs(loss / exact.loss - 1),  // both may be 0
+                reference::gradient_error(gradients, exact.gradients),
+                {}};
   if (training.type == DType::bf16 ||
       (training.type == DType::f32 && parity.gradient > parity_limit(to_string(training.type))))
     parity.one_rank_gradient = reference::gradient_error(

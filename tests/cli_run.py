@@ -106,6 +106,12 @@ class Run(CommandLine):
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, "1 of 1 cases do not equal one rank\n.*: too inexact to be compared\n")
 
+    def test_losses_and_gradients_that_are_0_are_equal(self):
+        for of_run, *other in (({"weight_deviation": 0},), ({}, "--set", "model.vocab_size=1")):
+            run = {"type": "float32", "parity": True, **of_run}
+            record = self.trained(changed(RUN, run=run, schedules=["1f1b"], parallel={"pp": 2}), 1, *other)
+            jsonschema.validate(record, read_json(ROOT / "results/schema/record.schema.json"))
+
     def test_bf16_is_judged_by_one_rank(self):
         narrow, wide = (self.trained(RUN | {"run": RUN["run"] | {"type": kind}}, 2)["results"] for kind in ("bfloat16", "float64"))
         for row, other in zip(narrow, wide):

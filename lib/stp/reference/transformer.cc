@@ -153,7 +153,8 @@ double gradient_error(const Parameters& ours, const Parameters& exact) {
     if (found == ours.end() || found->second.size() != values.size()) return INFINITY;
     std::vector<double> difference = found->second;
     for (size_t i = 0; i < values.size(); ++i) difference[i] -= values[i];
-    const double error = norm(difference) / std::max(norm(values), 1e-3 * largest);
+    const double size = norm(difference);
+    const double error = size == 0 ? 0 : size / std::max(norm(values), 1e-3 * largest);
     worst = std::isnan(error) ? INFINITY : std::max(worst, error);
   }
   return worst;
