@@ -19,7 +19,14 @@ std::string program() {
          std::to_string(std::filesystem::last_write_time(file).time_since_epoch().count());
 }
 
-// What decides a row: as a hash (64-bit FNV-1a), as files are long.
+// 64-bit FNV-1a.
+std::string hash_of(const std::string& bytes) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
+  return std::to_string(hash);
+}
+
+// What decides a row: as a hash, as files are long.
 std::string key_of(const Experiment& experiment, const ScheduleChoice& choice, const json& others) {
   static const std::string of_program = program();
   json of = json::array({of_program, to_json(experiment), &choice - experiment.schedules.data(), others});
@@ -30,15 +37,13 @@ std::string key_of(const Experiment& experiment, const ScheduleChoice& choice, c
   if (!choice.file.empty()) of.push_back(read_file(choice.file));
   std::string bytes;
   json::to_msgpack(of, bytes);
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
-  return std::to_string(hash);
+  return hash_of(bytes);
 }
 
 }  // namespace
 
-// A first line that says what the file is, then one line each, {key: row}. A killed process leaves its last
-// line unfinished.
+// A first line that says what the file is, then one line each, {key: row} behind its hash and a space. A line
+// that its hash does not confirm is made again: a killed process leaves its last line unfinished.
 constexpr const char* kFirstLine = "finished rows of stp";
 
 FinishedRows::FinishedRows(const std::string& output) {
@@ -47,18 +52,19 @@ FinishedRows::FinishedRows(const std::string& output) {
   path_ = std::filesystem::path(output).lexically_normal().string();
   if (path_.ends_with('/')) path_.pop_back();
   path_ += ".rows";
-  std::ifstream file(path_);
+  if (!std::filesystem::exists(path_, ignored)) return;
+  std::ifstream file;
+  if (std::filesystem::is_regular_file(path_, ignored)) file.open(path_);  // a pipe would wait for its writer
   std::string line;
   std::getline(file, line);
-  if (std::filesystem::is_directory(path_, ignored) || !std::string_view(kFirstLine).starts_with(line))
+  if (!file.is_open() || !std::string_view(kFirstLine).starts_with(line))
     throw InputError(path_, "", "is where finished rows are kept, and holds something else",
                      "move it, or name another output");
   while (std::getline(file, line)) {
-    try {
-      const json row = parse_json(line, path_);
-      for (const auto& [key, value] : row.items()) rows_[key] = value;
-    } catch (const InputError&) {  // unfinished
-    }
+    const size_t space = line.find(' ');
+    if (space == std::string::npos || line.substr(0, space) != hash_of(line.substr(space + 1))) continue;
+    const json row = parse_json(line.substr(space + 1), path_);
+    for (const auto& [key, value] : row.items()) rows_[key] = value;
   }
 }
 
@@ -81,7 +87,8 @@ void FinishedRows::keep(const Experiment& experiment, const ScheduleChoice& choi
   if (path_.empty()) return;
   std::ofstream file(path_, std::ios::app | std::ios::ate);
   if (file.tellp() == 0) file << kFirstLine;
-  file << "\n" << json_text(json{{key_of(experiment, choice, others), std::move(row)}}) << std::flush;
+  const std::string text = json_text(json{{key_of(experiment, choice, others), std::move(row)}});
+  file << "\n" << hash_of(text) << " " << text << std::flush;
   if (file) return;
   remove();
   throw std::runtime_error(path_ +

@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import shutil
 
 from command_line import changed, CommandLine, HARDWARE, main, PAIRS, PROFILES, read_json, ROOT, RUN, UNIT
@@ -71,7 +72,8 @@ class Fields(CommandLine):
         path = self.write(UNIT)
         self.write("mine", "new.rows")
         (self.folder / "held.rows").mkdir()
-        for name in ("new", "held"):
+        os.mkfifo(self.folder / "pipe.rows")
+        for name in ("new", "held", "pipe"):
             self.refused(["reproduce", path, "--out", name], f"{name}.rows: ", "holds something else; move it")
         self.refused(["reproduce", path, "--out", "n" * 240], "--out: ", "over 230 bytes; shorten it")
         self.refused(["trace", path, "--out", "/proc/new"], "--out: ", "cannot be created")
