@@ -67,6 +67,13 @@ std::string csv_cell(const std::string& text) {
 
 constexpr size_t kLongestOutput = 230;  // with what is added to it, a file system takes 255
 
+void check_name(const fs::path& target, const char* flag) {
+  if (target == "--") throw InputError(target, flag, "ends the options", "write ./-- if this is its name");
+  if (without_slash(target).filename().string().size() > kLongestOutput)
+    throw InputError(target, flag, "has a name of over " + std::to_string(kLongestOutput) + " bytes",
+                     "shorten it");
+}
+
 void tell_leftovers(const fs::path& folder) {
   for (const std::string& removed : remove_leftovers(folder))
     std::fprintf(stderr, "stp: removed %s, which a killed run left half-written\n", removed.c_str());
@@ -79,9 +86,7 @@ OutputFolder::OutputFolder(const fs::path& target, Taken taken, const char* flag
   std::error_code ignored;
   if (taken_ == Taken::refuse && fs::exists(fs::symlink_status(target_, ignored)))
     throw InputError(target_, flag_, "exists, and results are never overwritten", "name a new folder");
-  if (target_.filename().string().size() > kLongestOutput)
-    throw InputError(target_, flag_, "has a name of over " + std::to_string(kLongestOutput) + " bytes",
-                     "shorten it");
+  check_name(target, flag_);
   const fs::path parent = fs::absolute(target_).parent_path();
   tell_leftovers(parent);
   lock_ = make_partial(parent, partial_, PartialKind::folder);
@@ -174,11 +179,15 @@ void check_outputs(const std::vector<OutputFile>& files) {
       throw InputError(path, flag, std::string("is the output of ") + other->second + " too",
                        "name another file");
     if (path == "-") continue;
-    if (fs::exists(path, ignored))
+    check_name(path, flag);
+    if (fs::exists(fs::symlink_status(path, ignored)))
       throw InputError(path, flag, "exists, and results are never overwritten", "name another file");
     const fs::path folder = fs::absolute(path).parent_path();
-    if (access(folder.c_str(), W_OK | X_OK) != 0)
+    fs::path tried;
+    const FileDescriptor lock = make_partial(folder, tried, PartialKind::file);
+    if (!lock)
       throw InputError(path, flag, "cannot be created", "check that its folder exists and may be written");
+    fs::remove(tried, ignored);
     tell_leftovers(folder);
   }
 }

@@ -62,7 +62,7 @@ struct OutputFile {
 };
 
 /// Before the work begins: throws InputError that names the flag if a file exists and is not a device such as
-/// /dev/null, if its folder cannot be written, or if two files are the same. Removes half-written files of
+/// /dev/null, if it cannot be created, or if two files are the same. Removes half-written files of
 /// killed runs in the folders, and reports it.
 void check_outputs(const std::vector<OutputFile>& files);
 

@@ -184,11 +184,17 @@ class Output(CommandLine):
         (self.folder / "dangling").symlink_to(self.folder / "nowhere")
         for target in ("folder", "folder/", "kept.json", "dangling"):
             self.refused(["reproduce", path, "--no-plots", "--out", target], "--out", "exists", "name a new folder")
+        self.refused(["simulate", path, "--csv", "dangling"], "dangling: --csv: exists")
 
     def test_places_that_cannot_be_written(self):
         path = self.write(UNIT)
         self.refused(["simulate", path, "--json", "none/new.json"], "none/new.json", "cannot be created", "; ")
         self.refused(["reproduce", path, "--no-plots", "--out", "none/new"], "none/new", "cannot be created", "; ")
+        self.refused(["simulate", path, "--json", "/proc/new"], "/proc/new: --json: cannot be created")
+        self.refused(["search", path, "--out", "n" * 240], "--out: has a name of over 230 bytes; shorten it")
+        for command in (["simulate", path, "--json"], ["compare", "--json"], ["reproduce", path, "--no-plots", "--out"]):
+            self.refused([*command, "--"], f"stp: --: {command[-1]}: ends the options; write ./-- if")
+        self.succeed("simulate", path, "--json", "./--")
 
     def test_nothing_is_left_of_a_run_that_fails_midway(self):
         good, bad = self.write(UNIT, "good.json"), self.write(changed(UNIT, microbatches=0), "bad.json")
