@@ -1,4 +1,7 @@
 // `stp` and `stp-run`. Exit codes: 0 success, 1 failure, 2 invalid input, 128 + n a signal.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
@@ -89,6 +92,12 @@ int run_command_line(int argc, char** argv) {
   return 0;
 }
 
+// For what was started without one of them: writing to it fails. Else it would be another file, opened later.
+void open_standard_files() {
+  for (int file = 0; file <= STDERR_FILENO; ++file)
+    if (fcntl(file, F_GETFD) < 0) open("/dev/null", O_RDONLY);
+}
+
 }  // namespace
 
 int exit_code_of(const std::exception& error) {
@@ -99,6 +108,7 @@ int exit_code_of(const std::exception& error) {
 }  // namespace stp
 
 int main(int argc, char** argv) {
+  stp::open_standard_files();
   stp::keep_freed_memory();
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond a limit on file sizes then fails, and is reported
   stp::end_at_interrupts();

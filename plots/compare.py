@@ -88,9 +88,12 @@ def compare(options):
     from stp_plots.page import screen
 
     # Not through sys.stdout, which would try once more at exit to write what could not be written.
-    with open(1, "wb", closefd=False) as output:
-        shown = text if options.json == "-" else printable(screen.show(comparison, options.details)).encode(errors="replace")
-        output.write(shown)
+    shown = text if options.json == "-" else printable(screen.show(comparison, options.details)).encode(errors="replace")
+    try:
+        with open(1, "wb", closefd=False) as output:
+            output.write(shown)
+    except OSError:
+        raise OSError("standard output could not be written") from None
 
 
 def main(arguments=None):

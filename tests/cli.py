@@ -250,6 +250,10 @@ class Output(CommandLine):
             self.assertRegex(done.stdout, rf"\nResults: {folder}\n$")
             self.assertEqual(sorted(path.name for path in (self.folder / folder).iterdir()), ["summary.json", "unit.json"])
 
+    def test_plots_are_drawn_without_standard_error(self):
+        self.succeed("reproduce", self.write(UNIT), "--out", "new", launcher=("bash", "-c", 'exec "$@" 2>&-', "bash"))
+        self.assertTrue((self.folder / "new/report.html").exists())
+
     def test_the_umask_holds(self):
         for command in (["simulate", self.write(UNIT), "--json", "new.json"], ["reproduce", self.write(UNIT), "--no-plots", "--out", "new"]):
             self.succeed(*command, launcher=("bash", "-c", 'umask 027; exec "$@"', "bash"))
