@@ -165,11 +165,12 @@ Experiment::Hardware read_hardware(JsonInput& input, const Changes& changes, Str
   } else {
     hardware.model_data = read_named_data(input, "model", "models", changes);
     hardware.cluster_data = read_named_data(input, "cluster", "profiles", changes);
-    if (input.has("cluster_values")) hardware.cluster_values = input.shared_value("cluster_values");
-    hardware.profile = hardware.cluster_values
-                           ? read_profile(replaced_values(input, *hardware.cluster_data.content),
-                                          input.file() + ": " + input.path("cluster_values"))
-                           : read_profile(*hardware.cluster_data.content, hardware.cluster_data.path);
+    hardware.profile = read_profile(*hardware.cluster_data.content, hardware.cluster_data.path);
+    if (input.has("cluster_values")) {
+      hardware.cluster_values = input.shared_value("cluster_values");
+      hardware.profile = read_profile(replaced_values(input, *hardware.cluster_data.content),
+                                      input.file() + ": " + input.path("cluster_values"));
+    }
   }
   read_model_and_samples(input, hardware);
   // Its kernels changed more than others between 2022 and today: no choice fits all.

@@ -363,8 +363,9 @@ class Profiles(CommandLine):
 
     def profile_refused(self, field, *words):
         self.write(self.profile, "gpu.json")
-        path = self.write(changed(HARDWARE, cluster="gpu.json"))
-        self.refused(["simulate", path, "--json", "new.json"], str(self.folder / "gpu.json"), f": {field}: ", "; ", *words)
+        for values in ({}, {"cluster_values": {"kernel_overhead_us": 5}}):
+            path = self.write(changed(HARDWARE, cluster="gpu.json", **values))
+            self.refused(["simulate", path, "--json", "new.json"], f"stp: {self.folder / 'gpu.json'}: {field}: ", "; ", *words)
 
     def test_all_missing_fields_are_named_at_once(self):
         values = [key for key, field in self.profile.items() if isinstance(field, dict)]
