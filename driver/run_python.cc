@@ -80,6 +80,9 @@ pid_t start_python(const std::string& script, const std::vector<std::string>& ar
                      " and configure again, or set STP_PYTHON; only stp compare and plots need it" +
                          alternative);
   std::vector<std::string> words{data_path(script)};
+  if (access(words.front().c_str(), R_OK) != 0)
+    throw InputError(words.front(), "STP_DATA_DIR", "the suite's script is not there",
+                     "set it to the source tree, or to share/stp of an installation");
   words.insert(words.end(), arguments.begin(), arguments.end());
   if (const pid_t child = start(python, words, input); child != 0) return child;
   throw InputError(python, "Python 3", "cannot be started",

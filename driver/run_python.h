@@ -18,7 +18,7 @@ std::optional<int> run_program(const std::string& program, const std::vector<std
 
 /// Runs `script`, a data file ("plots/compare.py"), with `arguments`, by $STP_PYTHON, else by the build's
 /// Python. Returns its exit status; the script prints the reason if that is not 0. Throws InputError if there
-/// is no such Python.
+/// is no such Python, or no such script.
 int run_python(const std::string& script, const std::vector<std::string>& arguments);
 
 /// Runs a script, as run_python() does, while this program goes on. The script reads lines from its standard

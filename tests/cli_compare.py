@@ -157,6 +157,8 @@ class Compare(CommandLine):
                          variables={"STP_PYTHON": str(bare), "STP_PYTHON_TRIED": "/usr/bin/python3"})
         self.refused(["compare", *files], "stp: /nowhere: Python 3: cannot be started; set STP_PYTHON", "python3-scipy",
                      variables={"STP_PYTHON": "/nowhere"})
+        self.refused(["compare", *files], "plots/compare.py: STP_DATA_DIR: the suite's script is not there; set it",
+                     variables={"STP_DATA_DIR": "/nowhere"})
 
     def test_outputs_that_cannot_be_written(self):
         files = [self.write(benchmarks(seed), f"{seed}.json") for seed in (1, 2)]
