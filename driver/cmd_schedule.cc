@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "baselines/registry.h"
 #include "commands.h"
@@ -40,6 +41,8 @@ std::string row(const Generator& generator, int pp, int microbatches) {
   const std::string name = "| " + std::string(generator.name) + " | ";
   const GeneratorRequest request{.pp = pp, .microbatches = microbatches};
   Schedule schedule{"", Placement::loop(1, 1), 1, {}};
+  const auto begin = [&](const char* phase) { begin_phase(std::string(generator.name) + ": " + phase); };
+  begin("making the schedule");
   try {
     schedule = make_schedule(generator, request);
   } catch (const InputError& error) {
@@ -51,9 +54,12 @@ std::string row(const Generator& generator, int pp, int microbatches) {
     const std::vector<int> peaks = peak_activations(schedule, freed_at_I);
     return std::to_string(layers_per_chunk * *std::max_element(peaks.begin(), peaks.end()));
   };
+  begin("making the program");
   const Program program =
       lower(schedule, std::vector<int>(schedule.placement.stages(), layers_per_chunk), {});
+  begin("simulating");
   const Timeline plain = simulate(program, op_seconds(program, reference_costs(false)));
+  begin("simulating all-reduces");
   const Timeline exposed = simulate(program, op_seconds(program, reference_costs(true)));
   const auto transfers = std::count_if(program.ops.begin(), program.ops.end(),
                                        [](const Op& op) { return op.kind == OpKind::transfer; });
@@ -115,6 +121,7 @@ void schedule_command(const ScheduleOptions& options) {
   if (!options.costs.empty() && !generator.cost_aware)
     throw InputError("", "--costs", options.name + " does not read it", "leave it out");
   announce_cost(generator, request);
+  std::optional<ProgressBar> progress(std::in_place, "making the schedule " + options.name, 1);
   Schedule schedule = make_schedule(generator, request);
   if (!options.vocabulary.empty()) {
     const bool two = options.vocabulary == method_name(Vocabulary::two_barriers);
@@ -126,6 +133,7 @@ void schedule_command(const ScheduleOptions& options) {
     }
   }
   const std::string text = written(schedule, options.format);
+  progress.reset();
   std::fwrite(text.data(), 1, text.size(), stdout);
 }
 

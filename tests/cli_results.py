@@ -52,7 +52,13 @@ class Progress(CommandLine):
         self.assertRegex(said, r"\rdrawing plots: (\d+) of \1(\033\[K)?\r\033\[K")
 
     def test_schedules(self):
-        self.shows(["simulating schedules"], r"\d+", "schedule", "--table", "--pp", 4, "--microbatches", 8)
+        table = "schedule", "--table", "--pp", 4, "--microbatches", 8
+        self.shows(["simulating schedules"], r"\d+", *table)
+        said = self.said_on_terminal(*table)
+        for phase in ("making the schedule", "making the program", "simulating", "simulating all-reduces"):
+            self.assertRegex(said, rf"\rsimulating schedules: 0 of \d+, stp: {phase}\033\[K")
+        self.assertEqual(self.said_on_terminal("schedule", "v-search", "--pp", 2, "--microbatches", 4),
+                         "\rmaking the schedule v-search: 0 of 1\033[K\r\033[K")
         self.write(self.run_stp("schedule", "1f1b", "--pp", 2, "--microbatches", 4).stdout, "order.txt")
         said = self.said_on_terminal("validate", "order.txt")
         self.assertEqual(said, "".join(f"\rchecking order.txt: {done} of 3\033[K" for done in range(3)) + "\r\033[K")
