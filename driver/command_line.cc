@@ -28,6 +28,23 @@ void refuse_empty_arguments(const Arguments& argv) {
                        "write its value, or leave it out");
 }
 
+// It leaves out what is empty between the commas of a list, too.
+void refuse_empty_entries(const CLI::App& command, const Arguments& argv) {
+  const CLI::Option* option = nullptr;
+  for (const std::string& word : argv) {
+    std::string value = word;
+    if (word.starts_with("--")) {
+      const size_t end = word.find('=');
+      option = command.get_option_no_throw(word.substr(0, end));
+      if (end == std::string::npos) continue;
+      value = word.substr(end + 1);
+    }
+    if (option != nullptr && option->get_delimiter() == ',' &&
+        ("," + value + ",").find(",,") != std::string::npos)
+      throw InputError("", option->get_name(), value + " has an empty entry", "write values between commas");
+  }
+}
+
 // CLI11 would only say that a command is required, or that an argument was not expected.
 std::string problem_of(const CLI::App& app, const CLI::App& command, const Arguments& argv,
                        const CLI::Error& error) {
@@ -70,10 +87,13 @@ int run_command_line(int argc, char** argv) {
       command = chosen.front();
       name += " " + command->get_name();
     }
-    return "stp: " + problem_of(app, *command, words, error) + "; " + name + " --help lists what there is\n";
+    return "stp: " + printable(problem_of(app, *command, words, error)) + "; " + name +
+           " --help lists what there is\n";
   });
   int status = 0;
   add_commands(app, words, status);
+  for (const CLI::App* command : app.get_subcommands({}))
+    if (argc > 1 && command->get_name() == words[1]) refuse_empty_entries(*command, words);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -61,6 +61,7 @@ class Arguments(CommandLine):
 
     def test_unknown_flags_and_words(self):
         self.refused(["simulate", "timelines", "--jason", "-"], "--jason")
+        self.refused(["simulate", "timelines", "--a\x1b[31m"], "stp: The following argument was not expected: --a?[31m; stp")
         self.refused(["simulated"], "no command \"simulated\"", "did you mean simulate?")
         self.refused([], "stp: A subcommand is required; stp --help lists")
         self.refused(["simulate"], "SCENARIO")

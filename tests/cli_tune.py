@@ -295,6 +295,8 @@ class Tune(CommandLine):
             (["--recompute", "some"], ["--recompute", "some"]),
             (["--offload", "2"], ["--offload", "2"]),
             (["--tp", "0"], ["--tp", "0"]),
+            *[(["--pp", value], [f"--pp: {value} has an empty entry; "]) for value in ("1,,2", ",2", "1,")],
+            (["--chunks=1,,2"], ["--chunks: 1,,2 has an empty entry; "]),
             (["--model", str(config), "--gpus", "2", "--recompute", "none", "--offload", "0"], ["fits in none", "lacks", "GB", "more GPUs"]),
             (["--schedule", "1f1b", "--tp", "8", "--set", "cluster.memory_gb=6", "--exhaustive"], ["fits in none", "the nearest", "lacks"]),
             (["--set", "releases=chain"], ["--set: releases: ", "cluster.releases"]),
