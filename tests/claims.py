@@ -267,7 +267,7 @@ class Claims(unittest.TestCase):
         self.assertIn(". The 3 rest on 12, 6 and 2 rows.", kept)  # of Table 3, of Table 10 twice
 
     def test_what_ran_fits_or_the_claim_is_open(self):
-        self.assert_moves("All three run on 80 GB", claims.UNDECIDED, "llm-a800", lambda row: row.update(fits="yes"), claims.HOLDS)
+        self.assert_moves("All three run on 80 GB GPUs", claims.UNDECIDED, "llm-a800", lambda row: row.update(fits="yes"), claims.HOLDS)
 
     def test_a_row_that_may_fit_is_not_sure(self):
         def not_wrong(row):

@@ -126,7 +126,7 @@ class CompareProfiles(CommandLine):
         own, found = throughputs(), []
         uncertain = self.comparison["machines"][0]["uncertain"]
         # Of the three fitted ones h20 has elementwise_factor, too; its own steps determine it here.
-        self.assertEqual(len(uncertain), 7)
+        self.assertEqual(len(uncertain), 8)
         for one in uncertain:
             if one["value"] in self.comparison["machines"][0]["fitted"]:
                 continue
@@ -144,19 +144,19 @@ class CompareProfiles(CommandLine):
             "elementwise_factor": (0.847, 3),  # 0.5 to 3, as far as h20 allows what it has in common
             "host_to_device_gb_per_s": (21.04, 32.875), "device_to_host_gb_per_s": (5.04, 7.875),  # 26.3 and 6.3, times and by 1.25
             "kernel_overhead_us": (1, 4), "host_launch_us": (4, 16), "p2p_within_node_latency_us": (5, 20),
-            "p2p_between_nodes_latency_us": (10, 40)})
+            "p2p_between_nodes_latency_us": (10, 40), "fixed_memory_gb": (1, 9)})
         self.assertEqual(h20["contention_compute"], (0.664, 1))  # no share is above 1
         self.assertEqual(h20["elementwise_factor"], (0.847, 3))  # "as fitted on A800", up to 3.388 by its own
 
     def test_assumed_and_fitted_values_are_counted(self):
         a800, _ = self.comparison["machines"]
-        self.assertEqual(a800["values"], 25)
-        self.assertEqual(a800["assumed"], ["device_to_host_gb_per_s", "host_launch_us", "host_to_device_gb_per_s", "kernel_overhead_us",
-                                           "p2p_between_nodes_latency_us", "p2p_within_node_latency_us"])
+        self.assertEqual(a800["values"], 26)
+        self.assertEqual(a800["assumed"], ["device_to_host_gb_per_s", "fixed_memory_gb", "host_launch_us", "host_to_device_gb_per_s",
+                                           "kernel_overhead_us", "p2p_between_nodes_latency_us", "p2p_within_node_latency_us"])
         self.assertEqual(sorted(a800["fitted"]), ["all_reduce_bus_gb_per_s", "elementwise_factor", "gemm_efficiency"])
         screen = self.answers("a800", "h100", microbatches=4)[2]
         self.assertTrue(any(line.startswith("  a800: NVIDIA A800") for line in screen))
-        self.assertTrue(any(line.startswith("    of 25 values 6 assumed, 3 fitted; assumed device_to_host_gb_per_s, host_launch_us")
+        self.assertTrue(any(line.startswith("    of 26 values 7 assumed, 3 fitted; assumed device_to_host_gb_per_s, fixed_memory_gb")
                             for line in screen))
         self.assertLessEqual(max(map(len, screen)), 120)
 
@@ -179,7 +179,7 @@ class CompareProfiles(CommandLine):
         self.assertEqual((most["value"], most["machines"]), ("elementwise_factor", ["a800", "h20"]))  # one fit, two machines
         self.assertNotIn("elementwise_factor", {one["value"] for one in first["variations"]})  # fitted to its own steps
         screen = self.screen.splitlines()
-        self.assertRegex(screen[0], "^a800: 6 of 25 values assumed, 3 fitted, 16 sourced; throughput ×{:.2f} to {:.2f}; ".format(*first["band"]))
+        self.assertRegex(screen[0], "^a800: 7 of 26 values assumed, 3 fitted, 16 sourced; throughput ×{:.2f} to {:.2f}; ".format(*first["band"]))
         screen = screen[next(i for i, line in enumerate(screen) if line.startswith("h20: ")):]
         self.assertEqual(screen[0], "h20: {:.2f} times as fast as a800 ({:.2f} to {:.2f}; simulated, {} configurations; 2 do not fit on a800 or h20)".format(
             second["times"], *second["band"], second["configurations"]))
@@ -189,7 +189,7 @@ class CompareProfiles(CommandLine):
         self.assertRegex(screen[3], r"^  12 of 24 values assumed, 2 fitted, 10 sourced; the others have no range that shows, ")
         self.assertEqual(*(f"{end:.2f}" for end in second["band_without_assumed"]))
         end = screen.index("")
-        self.assertEqual(screen[end - 2], "kernels: megatron (unfused), of the scenarios; --set implementation=megatron-te for Transformer Engine's")
+        self.assertEqual(screen[end - 3], "kernels: megatron (unfused), of the scenarios; --set implementation=megatron-te for Transformer Engine's")
         self.assertEqual(" ".join(screen).count("(shared unknowns cancel)"), 1)
 
     def test_the_gain_by_tp_follows_from_the_figures(self):
@@ -278,18 +278,18 @@ class CompareProfiles(CommandLine):
 
     def test_fixed_memory_is_counted_for_all_or_none_and_a_lacking_power_limit_is_said(self):
         scenario, margins = changed(HARDWARE, schedules=["stp"]), {}
-        for machines in (["h100", "b200"], ["a800", "a100", "h100"]):
+        for machines in (["h100", "b200"], ["a100", "h20", "h100"]):
             _, comparison, screen = self.answers(*machines, schedules=["stp"])
             cell = comparison["throughput"][0]["schedules"][0]["cells"][machines.index("h100")]
             margins[machines[0]] = cell["needed_memory_gb"]
-            said = any(line.startswith("What a GPU needs besides tensors (fixed_memory_gb) is counted on none, as profiles lack it: a800") for line in screen)
-            self.assertEqual((comparison["without_fixed_memory"], said), (["a800", "a100"], True) if "a800" in machines else ([], False))
+            said = any(line.startswith("What a GPU needs besides tensors (fixed_memory_gb) is counted on none, as profiles lack it: h20") for line in screen)
+            self.assertEqual((comparison["without_fixed_memory"], said), (["h20"], True) if "h20" in machines else ([], False))
             best = [line for line in screen if line.startswith("GEMMs are at their best rate, ")]
-            self.assertEqual([line[-6:] for line in best], [": a100"] if "a800" in machines else [])  # a800's rate is fitted to trainings
+            self.assertEqual([line[-6:] for line in best], [": a100"] if "h20" in machines else [])  # h20's rate is fitted to trainings
             self.assertEqual(comparison["clusters"]["h100"], read_json(PROFILES / "h100.json"))
             self.assertIn("; fitted gemm_sustained (to the steps of Llama 3.1 405B ", " ".join(" ".join(screen).split()))
         fixed = read_json(PROFILES / "h100.json")["fixed_memory_gb"]["value"]
-        self.assertAlmostEqual(margins["h100"] - margins["a800"], fixed, places=9)
+        self.assertAlmostEqual(margins["h100"] - margins["a100"], fixed, places=9)
         (row,) = self.results(changed(scenario, cluster="h100"))
         self.assertAlmostEqual(margins["h100"], max(sum(rank["memory_bytes"].values()) for rank in row["ranks"]) / 1e9, places=9)
 

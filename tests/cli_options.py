@@ -41,13 +41,18 @@ class Recomputation(CommandLine):
         self.assertEqual(self.succeed("simulate", self.write(changed(HARDWARE, schedules=["1f1b"], recompute="full"))).stderr, "")
 
 
+def tensors_gb(row):
+    """Of the fullest rank."""
+    return max(sum(size for kind, size in rank["memory_bytes"].items() if kind != "fixed") for rank in row["ranks"]) / 1e9
+
+
 class Table(CommandLine):
     def test_what_would_have_to_fit(self):
         both = changed(HARDWARE, schedules=["1f1b", "stp"])
         rows = self.results(both)
         total = [max(sum(rank["memory_bytes"].values()) for rank in row["ranks"]) / 1e9 for row in rows]
         nearest = rows[total.index(min(total))]
-        for gpu in (min(total) - 1, 1):
+        for gpu in (min(total) - 5, 1):
             screen = self.succeed("simulate", self.write(both), "--set", f"cluster.memory_gb={gpu}").stdout
             line = next(line for line in screen.splitlines() if line.startswith("None fits"))
             self.assertTrue(line.startswith(f"None fits. Nearest is {nearest['schedule']}, "), line)
@@ -66,9 +71,9 @@ class Table(CommandLine):
     def test_each_remedy_is_a_simulation_and_the_cheapest_comes_first(self):
         base = changed(HARDWARE, schedules=["stp"], parallel={"tp": 8, "pp": 2, "dp": 2}, layers_per_chunk="even", microbatch_size=2)
         (before,) = self.results(base)
-        total = [max(sum(rank["memory_bytes"].values()) for rank in before["ranks"]) / 1e9]
+        total = [tensors_gb(before)]
         found = self.remedies(base, "--set", f"cluster.memory_gb={total[0] - 3}")
-        self.assertIn("maybe", {fits for *_, fits in found.values()})  # what a800 needs besides tensors is not known
+        self.assertIn("maybe", {fits for *_, fits in found.values()})  # what a800 needs besides tensors is not sure
         found = self.remedies(base, "--set", f"cluster.memory_gb={total[0] - 3}", "cluster.fixed_memory_gb=0")
         # Of 8 key and value heads 16 ranks are not possible.
         self.assertEqual(set(found), {"sequence_parallel=true", "zero=1", "gradients=model", "recompute=full", "parallel.cp=2",
@@ -83,7 +88,7 @@ class Table(CommandLine):
                                ("recompute=full", {"recompute": "full"}), ('schedules=["dualpipev"]', {"schedules": ["dualpipev"]}),
                                ("parallel.pp=4", {"parallel": {"tp": 8, "pp": 4, "dp": 2}})):
             (after,) = self.results(changed(base, **fields))
-            smaller = max(sum(rank["memory_bytes"].values()) for rank in after["ranks"]) / 1e9
+            smaller = tensors_gb(after)
             ranks = fields.get("parallel", base["parallel"])["pp"] / 2
             self.assertAlmostEqual(found[change][0], total[0] - smaller, delta=0.06)
             self.assertAlmostEqual(found[change][1], 100 * (after["throughput_samples_per_s"] / before["throughput_samples_per_s"] / ranks - 1), delta=0.06)
@@ -91,7 +96,7 @@ class Table(CommandLine):
 
     def test_that_the_fastest_alone_does_not_fit(self):
         both = changed(HARDWARE, schedules=["1f1b-i", "stp"], microbatch_size=2)
-        total = [max(sum(rank["memory_bytes"].values()) for rank in row["ranks"]) / 1e9 for row in self.results(both)]
+        total = [tensors_gb(row) for row in self.results(both)]
         self.assertLess(total[0], total[1])
         screen = self.succeed("simulate", self.write(both), "--set", f"cluster.memory_gb={sum(total) / 2}", "cluster.fixed_memory_gb=0").stdout
         self.assertRegex(screen, r"\nThe fastest that fits: 1f1b-i, .*, microbatch size 2, m 8, .* tokens/s/GPU\.\n")
@@ -423,7 +428,7 @@ class Configurations(CommandLine):
         self.assertNotEqual(step(bucket_parameters=3e7), step(bucket_parameters=1e9))
         self.assertEqual(step(bucket_parameters=3e7, gathers_in_step=True), step(bucket_parameters=1e9, gathers_in_step=True))
         self.assertEqual(step(bucket_parameters=3e7, gathers_in_step=True, chunks=1), step(bucket_parameters=3e7, chunks=1))
-        [other], _ = self.simulated(HARDWARE)
+        [other], _ = self.simulated(changed(HARDWARE, cluster="h20"))
         self.assertEqual(other["fits"], "yes" if other["memory_margin_gb"] >= 0 else "no")
         self.assertNotIn("fixed", other["ranks"][0]["memory_bytes"])
         self.assertFalse({"recipe", "implementation", "scatter_transfers", "sends_share_adapter"} & set(other))  # the default
@@ -470,9 +475,9 @@ class Configurations(CommandLine):
             [row], _ = self.simulated(scenario)
             largest = max(sum(rank["memory_bytes"].values()) for rank in row["ranks"]) / 1e9
             _, line, *_ = self.table(scenario)
-            self.assertEqual(line.split()[-4:], [f"{row['peak_memory_gb']:.1f}", f"{largest:.1f}", "80", fits])
-            self.assertEqual(largest <= 80, fits == "yes")
-            self.assertAlmostEqual(row["memory_margin_gb"], 80 - largest)
+            self.assertEqual(line.split()[-4:], [f"{row['peak_memory_gb']:.1f}", f"{largest:.1f}", "86", fits])
+            self.assertEqual(largest <= 85.9, fits == "yes")
+            self.assertAlmostEqual(row["memory_margin_gb"], 85.9 - largest)
         self.assertNotIn("GB", self.table(UNIT)[0])  # nothing to show
 
     def test_the_same_words_in_runs(self):

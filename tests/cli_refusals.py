@@ -369,7 +369,7 @@ class Profiles(CommandLine):
 
     def test_all_missing_fields_are_named_at_once(self):
         values = [key for key, field in self.profile.items() if isinstance(field, dict)]
-        for key in ("host_launch_us", "adapters_per_node", "attention_tile_overhead"):  # have a default
+        for key in ("host_launch_us", "adapters_per_node", "attention_tile_overhead", "fixed_memory_gb"):  # have a default
             values.remove(key)
         self.assertEqual(len(values), 22)
         given = {"name": "mine", "accelerator": "GPU", "peak_tflops": {"value": 3}, "gemm_efficiency": self.profile["gemm_efficiency"]}

@@ -128,7 +128,7 @@ class Tune(CommandLine):
         most = max(fixed["range"]["to"] for fixed in known)
         errors = sorted(one["memory_error_mean"] for one in read_json(ROOT / "results/reference/simulated/summary.json")["experiments"]
                         if one["memory_error_mean"] is not None and one["verdict"] != "not testable here")  # fmt: skip
-        of_peak, words = errors[len(errors) // 2], with_flags(SMALL, ["--schedule", "1f1b", "--cp", "1", "--recompute", "none", "--band", "100"])
+        of_peak, words = errors[len(errors) // 2], with_flags(SMALL, ["--cluster", "h20", "--schedule", "1f1b", "--cp", "1", "--recompute", "none", "--band", "100"])  # fixed memory unknown
         whole, none = ["parallel.tp=1", "parallel.pp=16"], "cluster.fixed_memory_gb=0"
         for more, memory, of_fixed, kinds, open_of in (([], 60, most, {"yes", "maybe"}, None), (whole, 46, most, {"maybe"}, "fixed memory and of peaks of memory, "),
                                                        ([*whole, none], 46, 0, {"maybe"}, "peaks of memory, ")):  # fmt: skip

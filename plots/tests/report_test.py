@@ -63,6 +63,8 @@ class ReportTest(FolderTest):
                                                         ["zb-v", "2.00", "50.0 of 80.0 GB, fits", "the same"]])  # fmt: skip
         self.assertEqual(memory.verdict(row()), "")
         self.assertEqual(memory.verdict(one("stp", 3.0, 79.0, fits="maybe")), "79.0 of 80.0 GB, may fit")
+        clusters = {"a800": {"fixed_memory_gb": {"value": 5, "range": {"from": 1}}}}
+        self.assertEqual([memory.unsure_gb(experiment(rows, scenario={"clusters": some}), rows[0]) for some in (clusters, {})], [4, 0])
         self.report("nothing", a=record(rows))
         self.assertEqual([line["memory_in_all_gb"] for line in self.rows()], ["87.25", "57.4", "60.0", "50.0", "90.0"])
 

@@ -112,6 +112,20 @@ TEST(Profiles, OfTheSuiteAreReadAndOnlyThreeAreFitted) {
   EXPECT_GE(read, 5);
 }
 
+// nvidia-smi's MiB are powers of two, a profile's GB of ten.
+TEST(Profiles, HaveTheirMemoryInDecimalGigabytes) {
+  int known = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(STP_SOURCE_DIR "/profiles")) {
+    const json memory = read_json_file(entry.path()).at("memory_gb");
+    std::string source = memory.at("source");
+    std::erase(source, ',');
+    if (source.find(" MiB") == std::string::npos) continue;
+    EXPECT_NEAR(memory.at("value").get<double>(), std::stod(source) * (1 << 20) / 1e9, 0.06) << entry.path();
+    ++known;
+  }
+  EXPECT_GE(known, 7);
+}
+
 TEST_F(Profile, ListsExactlyItsFittedValuesAndWhatTheyWereFittedTo) {
   std::vector<std::string> fitted;
   for (const auto& [key, field] : json_.items())
@@ -162,7 +176,8 @@ TEST_F(Profile, KnowsAssumedValuesByTheirSourceAndHowFarTheyMayBeOff) {
 
 TEST_F(Profile, IsRefusedWithoutAnyOfItsFields) {
   ASSERT_EQ(refusal(), "");
-  const std::set<std::string> optional{"host_launch_us", "adapters_per_node", "attention_tile_overhead"};
+  const std::set<std::string> optional{"host_launch_us", "adapters_per_node", "attention_tile_overhead",
+                                       "fixed_memory_gb"};
   for (const auto& [key, field] : json::object_t(json_))
     if (key != "fitted_to" && !optional.contains(key)) refuses_without(key, "");
 }
@@ -180,7 +195,7 @@ TEST_F(Profile, IsRefusedWhereAValueLacksValueOrSource) {
     refuses("/" + key + "/value", -1, key + ".value", "out of range");
     refuses("/" + key, 7, key, key == "sms" ? R"(write {"value": 7, "source": "…"})" : "must be an object");
   }
-  EXPECT_EQ(checked, 25);
+  EXPECT_EQ(checked, 26);
 }
 
 TEST_F(Profile, IsRefusedWhereAFittedValueLiesOutsideItsRange) {

@@ -336,7 +336,7 @@ def _ran(_run, experiment, _check):
         raise Fault(f"{experiment.id}: of no row that ran is it known whether it fits")
     count = len(right + may + wrong)
     ours = memory.counted(found) + (f"; others {words.span([-data['memory_margin_gb'] for data in wrong], unit=' GB')} over" if wrong else "")
-    known = [data["memory_margin_gb"] + data["peak_memory_gb"] - theirs for data in right + may + wrong
+    known = [data["memory_margin_gb"] + memory.unsure_gb(experiment, data) + data["peak_memory_gb"] - theirs for data in right + may + wrong
              if (theirs := number(dictionary(data.get("published")).get("peak_memory_gb"))) is not None]  # fmt: skip
     ours += f"; by the paper's activations at most {sum(margin >= 0 for margin in known)} of {len(known)}" if known and wrong else ""
     return Outcome(f"{count} of {count} ran", ours, EVERY, len(right) == count, rows=count)

@@ -19,6 +19,14 @@ def fits(data):
     return data.get("fits") or ("yes" if (number(data.get("memory_margin_gb")) or 0) >= 0 else "no")
 
 
+def unsure_gb(experiment, data):
+    """How much less than is counted a GPU may need besides tensors, GB."""
+    cluster = dictionary(dictionary(experiment.scenario.get("clusters")).get(data.get("cluster")))
+    fixed = dictionary(cluster.get("fixed_memory_gb"))
+    counted = fixed.get("value", 0)
+    return counted - dictionary(fixed.get("range")).get("from", counted)
+
+
 def against(rows, ran=False):
     """The rows of which it is published whether they fit (if they `ran`, they do), by what is said here: surely the same, it may be so,
     surely not so."""
