@@ -45,6 +45,13 @@ const std::vector<Framework>& frameworks() {
   return all;
 }
 
+bool runs_chunks(const Framework& framework, const std::string& schedule, int chunks, int pp) {
+  const Generator& generator = find_generator(schedule);
+  if (!generator.any_chunks) return chunks == generator.chunks;
+  // Megatron-LM runs one chunk as plain 1F1B, which has another warm-up.
+  return chunks > 1 || pp == 1 || *framework.single_chunk_release == '\0';
+}
+
 const Framework& find_framework(const std::string& name) {
   std::vector<std::string> names;
   for (const Framework& each : frameworks()) {

@@ -17,6 +17,8 @@ struct Framework {
   bool vision;                       // whether it trains vision encoders
 };
 const std::vector<Framework>& frameworks();
+/// Whether it runs a schedule with so many chunks a rank.
+bool runs_chunks(const Framework& framework, const std::string& schedule, int chunks, int pp);
 /// The one of this name, or InputError.
 const Framework& find_framework(const std::string& name);
 

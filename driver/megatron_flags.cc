@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "choices.h"
+#include "framework.h"
 #include "table.h"
 
 namespace stp {
@@ -104,8 +105,9 @@ std::string megatron_flags(const Tuned& choice) {
   };
   const Recompute& recompute = strategy.recompute;
   const std::string listed = recompute.first > 0 ? "block-1" : word_of(recompute);  // one for all
-  if (one.hardware->model.has_vision() || !among(megatron.schedules, name_of(choice.choice())) ||
-      !among(megatron.recompute, listed) ||
+  const std::string schedule = name_of(choice.choice());
+  if (one.hardware->model.has_vision() || !among(megatron.schedules, schedule) ||
+      !runs_chunks(megatron, schedule, one.chunks, strategy.pp) || !among(megatron.recompute, listed) ||
       !among(megatron.tp_overlap, word_of(strategy.tp_overlap, kTpOverlaps)) || strategy.offload > 0)
     return "";
   std::string text;

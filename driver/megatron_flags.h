@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tuner.h"
+#include "tuned.h"
 
 namespace stp {
 

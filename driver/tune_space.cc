@@ -7,7 +7,6 @@
 #include "choices.h"
 #include "read_experiment.h"
 #include "stp/base/data.h"
-#include "tuner.h"
 
 namespace stp {
 namespace {
@@ -139,33 +138,6 @@ bool Saver::covers(const Saver& other) const {
   if (a.layer || b.layer)
     return b == Recompute{} || (a.layer && b.layer && 0 < b.first && b.first <= a.first);
   return a.core >= b.core && a.qkv >= b.qkv && a.mlp >= b.mlp && a.norm >= b.norm;
-}
-
-bool has_braids(const Schedule& schedule) {
-  return std::ranges::any_of(schedule.ranks,
-                             [](const auto& blocks) { return std::ranges::any_of(blocks, &Block::braided); });
-}
-
-std::vector<std::string> complications(const Experiment& experiment, const Schedule& schedule,
-                                       const std::vector<int>& layers) {
-  const Strategy& strategy = experiment.strategy;
-  const auto [least, most] = std::ranges::minmax(layers);
-  const auto is_W = [](const Block& block) { return block.actions()[0].pass == Pass::W; };
-  const bool splits = std::ranges::any_of(
-      schedule.ranks, [&](const auto& blocks) { return std::ranges::any_of(blocks, is_W); });
-  std::vector<std::string> words;
-  for (const auto& [is_so, word] : {std::pair{strategy.tp > 1, "tensor parallelism"},
-                                    {strategy.cp > 1, "context parallelism"},
-                                    {strategy.pp > 1, "pipeline"},
-                                    {schedule.chunks() > 1, "several chunks"},
-                                    {splits, "split backwards"},
-                                    {has_braids(schedule), "braids"},
-                                    {strategy.recompute != Recompute{}, "recomputation"},
-                                    {strategy.offload > 0, "offload"},
-                                    {strategy.tp_overlap != TpOverlap::none, "TP overlap"},
-                                    {least != most, "uneven layers"}})
-    if (is_so) words.emplace_back(word);
-  return words;
 }
 
 void Refused::add(const InputError& error, size_t count) {
@@ -319,7 +291,7 @@ std::vector<Variant> TuneSpace::variants(int pp) const {
         if (layers_ % (pp * chunks) == 0 || chunks == 2) counts.push_back(chunks);
     if (counts.empty()) counts = {generator.chunks};
     for (const int chunks : counts) {
-      if (!generator.any_chunks && chunks != generator.chunks) continue;
+      if (!runs_chunks(framework, name, chunks, pp)) continue;
       for (const std::string& split : splits_)
         if (split == "even" || chunks <= 2)  // the balancer takes no more
           all.push_back({{name, "", 0}, chunks, split == "even" ? LayerSplit::even : LayerSplit::balanced});
@@ -401,8 +373,9 @@ InputError TuneSpace::no_split() const {
 
 InputError TuneSpace::no_variant() const {
   const bool possible = chunks_.empty() || std::ranges::any_of(schedules_, [&](const std::string& name) {
-                          const Generator& generator = find_generator(name);
-                          return generator.any_chunks || has(chunks_, generator.chunks);
+                          return std::ranges::any_of(chunks_, [&](int chunks) {
+                            return runs_chunks(framework, name, chunks, 2);  // more on one
+                          });
                         });
   if (possible)
     return {file, "--layers", "are balanced only with up to 2 chunks a rank", "write even, or fewer chunks"};
@@ -475,27 +448,6 @@ void TuneSpace::read_plans() {
         "use a multiple of " + std::to_string(least) + ", or a larger tp, cp or pp");
   if (configurations == 0) throw no_variant();
   if (plans.empty()) throw refused.all();
-}
-
-std::string Tuned::name() const {
-  const Strategy& strategy = experiment.strategy;
-  std::string text = name_of(choice());
-  const auto add = [&](const char* what, int number, int usual) {
-    if (number != usual) text += std::string(" ") + what + std::to_string(number);
-  };
-  add("v", experiment.chunks, find_generator(choice().name).chunks);
-  add("tp", strategy.tp, 0);
-  add("cp", strategy.cp, 1);
-  add("pp", strategy.pp, 0);
-  add("dp", strategy.dp, 0);
-  add("mb", experiment.microbatch_size, 0);
-  if (strategy.sequence_parallel) text += " sp";
-  if (strategy.tp_overlap != TpOverlap::none)
-    text += std::string(" overlap-") + word_of(strategy.tp_overlap, kTpOverlaps);
-  if (strategy.recompute != Recompute{}) text += std::string(" recompute-") + word_of(strategy.recompute);
-  if (strategy.offload > 0) text += shown(" offload-%g", strategy.offload);
-  if (experiment.split == LayerSplit::balanced) text += " balanced";
-  return text;
 }
 
 }  // namespace stp

@@ -89,9 +89,4 @@ class TuneSpace {
   std::vector<double> offloads_;
 };
 
-bool has_braids(const Schedule& schedule);
-/// What makes a configuration less simple, in words. `layers`: by virtual stage.
-std::vector<std::string> complications(const Experiment& experiment, const Schedule& schedule,
-                                       const std::vector<int>& layers);
-
 }  // namespace stp

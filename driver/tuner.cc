@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <mutex>
 #include <queue>
 #include <set>
 
@@ -13,6 +14,7 @@
 #include "interrupt.h"
 #include "order_bound.h"
 #include "progress.h"
+#include "run_simulated.h"
 #include "table.h"
 
 namespace stp {

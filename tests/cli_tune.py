@@ -117,6 +117,9 @@ class Tune(CommandLine):
             self.assertEqual(len(said), len(comments), said)
             self.assertTrue(all(any(comment in line for line in said) for comment in comments), said)
 
+        # One chunk of several ranks is plain 1F1B there, with another warm-up.
+        one = with_flags(small, ["--schedule", "1f1b-i", "--chunks", "1", "--tp", "4", "--cp", "1", "--pp", "4", "--tp-overlap", "none"])
+        self.assertFalse((self.tuned(*one)[1] / "choice-megatron.txt").exists())
         for chunks in ([], ["--chunks", "2"]):  # which Megatron-LM has from two pipeline ranks on
             one = with_flags(small, ["--runs-on", "megatron", "--schedule", "1f1b-i", "--tp", "4", "--cp", "1", "--pp", "1", *chunks])
             text = (self.tuned(*one, "--set", "cluster.memory_gb=400")[1] / "choice-megatron.txt").read_text()
@@ -282,6 +285,7 @@ class Tune(CommandLine):
             (["--band", "nan"], ["--band", "0 to 100"]),
             (["--schedule", "1f1b-i", "--chunks", "4", "--layers", "balanced"], ["--layers", "2 chunks"]),
             (["--schedule", "1f1b", "--set", "chunks=2"], ["--chunks", "2 with 1f1b"]),
+            (["--runs-on", "megatron", "--schedule", "1f1b-i", "--chunks", "1", "--pp", "4"], ["--chunks", "1 with 1f1b-i"]),
             (["--tp", "8", "--tp-overlap", "megatron", "--sequence-parallel", "off"], ["all configurations", "tp_overlap", "which is off"]),
             (["--set", "parallel.cp_method=rung"], ["parallel.cp_method", "ring"]),
             (["--cp", "1", "--set", "parallel.cp_method=ring"], ["parallel.cp_method", "parallel.cp is 1"]),
