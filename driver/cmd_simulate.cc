@@ -108,6 +108,8 @@ class SimulatedRows {
     keep(result, experiment, choice);
     note_recompute(run, experiment);
     if (!experiment.hardware) return;
+    if (const std::string note = best_rate_note(experiment.hardware->cluster_data); !note.empty())
+      best_rates_.insert(wrapped(note) + "\n");
     const HardwareProfile& profile = experiment.hardware->profile;
     const int processors = profile.shared.count();
     if (processors > 0 && experiment.strategy.world_size() > processors) crowded_ = profile.name;
@@ -135,6 +137,7 @@ class SimulatedRows {
   std::optional<Row> nearest_, fastest_, fastest_that_fits_;  // nearest: with most memory left
   size_t recomputing_ = 0, in_vain_ = 0;  // rows that recompute, and those that save next to nothing by it
   std::set<std::string> in_vain_names_;
+  std::set<std::string> best_rates_;
   std::string crowded_;
 };
 
@@ -202,7 +205,8 @@ std::string SimulatedRows::text(const std::string& file) const {
          (offload_.empty() ? ""
                            : "Largest offload ratio with which a copy to the host takes no longer than a "
                              "forward of the warm-up: " +
-                                 offload_ + ".\n");
+                                 offload_ + ".\n") +
+         joined(best_rates_, {}, "");
 }
 
 }  // namespace

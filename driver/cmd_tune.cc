@@ -231,6 +231,7 @@ std::vector<std::string> notes_on(const TuneSpace& space, const TuneResult& resu
   const Tuned &first = result.best.front(), &fastest = fastest_of(result);
   const Experiment::Hardware& hardware = *first.experiment.hardware;
   std::vector<std::string> notes{of_absolute_times(hardware.cluster_data, hardware.profile.name)};
+  if (const std::string note = best_rate_note(hardware.cluster_data); !note.empty()) notes.push_back(note);
   const int vocab = hardware.model_data.content->at("vocab_size").get<int>();
   if (hardware.model.vocab != vocab)
     notes.push_back("The first choice pads the vocabulary of " + std::to_string(vocab) + " to " +

@@ -82,6 +82,15 @@ void say_differences(const Scenario& scenario) {
   }
 }
 
+std::string best_rate_note(const NamedData& cluster) {
+  const json& profile = *cluster.content;
+  if (profile.contains("gemm_sustained") || profile.contains("gemm_measured") ||
+      profile.at("gemm_efficiency").value("fitted", false))
+    return "";
+  return "GEMMs are at their best rate, not at what a power limit leaves in trainings, as the profile " +
+         profile.at("name").get<std::string>() + " has no gemm_sustained.";
+}
+
 void say_overridden(const json& profile, const std::string& file) {
   constexpr double kSame = 1.4;  // the suite's profiles: 0.9 to 1.3, switches that add up among them
   const json measured = profile.value("all_reduce_measured", json::array());

@@ -163,6 +163,10 @@ void say_overridden(const nlohmann::json& profile, const std::string& file);
 /// Engine.
 void say_overridden_attention(const nlohmann::json& profile, const std::string& file);
 
+/// What to know of a profile whose GEMMs no power limit slows, as `stp compare --profiles` says it; "" of one
+/// with gemm_sustained, or with measured or fitted rates.
+std::string best_rate_note(const NamedData& cluster);
+
 /// The names of the suite's scenarios, in `reproduce`'s order.
 std::vector<std::string> suite_scenarios();
 

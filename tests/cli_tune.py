@@ -33,6 +33,9 @@ CASES = [["--schedule", "1f1b,zb-v,stp", "--tp", "2,4,8", "--cp", "1", "--tp-ove
           "--layers", "balanced", "--band", "0"]]  # fmt: skip
 
 
+ONE = ["--schedule", "1f1b", "--tp", "8", "--cp", "1", "--recompute", "none"]
+
+
 def size_of(path):
     try:
         return path.stat().st_size
@@ -76,6 +79,11 @@ class Tune(CommandLine):
         steps = [{one["name"]: one["step_time_s"] for one in self.tuned(*words, "--layers", layers)[0]["best"]}
                  for layers in ("even,balanced", "even", "balanced")]  # fmt: skip
         self.assertEqual(steps[0], steps[1] | steps[2])
+
+    def test_a_profile_without_the_power_limit_is_said(self):
+        notes = [self.tuned(*with_flags(SMALL, [*ONE, "--cluster", cluster]))[0]["notes"] for cluster in ("a100", "a800")]
+        said = "GEMMs are at their best rate, not at what a power limit leaves in trainings, as the profile a100 has no gemm_sustained."
+        self.assertEqual([said in some for some in notes], [True, False])
 
     def test_files_of_the_choice(self):
         record, folder = self.tuned(*SMALL, *CASES[1], python=None)
