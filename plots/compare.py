@@ -78,7 +78,7 @@ def compare(options):
         reader, files = read_files(options.files)
         judge = compare_records if reader is results else compare_benchmarks
         comparison = judge.compare(files, Rule(least_difference=options.least_difference / 100))
-    comparison |= {"schema_version": "1.0.0", **known}
+    comparison |= {"schema_version": "1.1.0", **known}
     text = (json.dumps(comparison, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode(errors="replace")
     picture = image(comparison, Path(options.plot).suffix) if options.plot else None
     if options.json not in ("", "-"):

@@ -8,6 +8,7 @@ import numpy as np
 from stp_plots.files import Fields, InputError, parse_json, without_non_finite
 from stp_plots.judge import compare_benchmarks, compare_profiles, compare_records
 from stp_plots.judge.statistics import Rule
+from stp_plots.page import screen
 from stp_plots.read import benchmarks as benchmark_files, results
 
 
@@ -178,6 +179,16 @@ class RecordComparison(Case):
         self.assertEqual(result["differs"], [{"field": "cluster", "values": ["a", "b"]}])
         self.assertNotIn("cluster", result["rows"][0]["configuration"])
         self.assertEqual(result["predictions"], [])
+
+    def test_what_all_ranks_hold_and_how_layers_are_divided_is_told(self):
+        def of(layers, gigabytes, fits):
+            ranks = [{**rank, "memory_bytes": {"weights": gigabytes * 1e9, "host": 9e12}} for rank in row("stp", 4)["ranks"]]
+            return record(row("stp", 4, layers_per_chunk=layers, fits=fits, ranks=ranks))
+
+        result = records(of([4] * 4, 60, "yes"), of([8, 8], 105, "no"))
+        self.assertEqual([(cell["peak_total_gb"], cell["fits"]) for cell in result["rows"][0]["cells"]], [(60, "yes"), (105, "no")])
+        self.assertEqual(result["differs"], [{"field": "chunks", "values": [2, 1]}, {"field": "layers_per_chunk", "values": [[4] * 4, [8, 8]]}])
+        self.assertRegex(screen.figures_text({"files": [{"label": name, "evidence": "simulated"} for name in "AB"], **result}), r" 105\.0 +no\n")
 
     def test_values_of_a_cluster_or_model_of_one_name_may_differ(self):
         def of(name, **values):

@@ -2,6 +2,7 @@
 file's."""
 
 from stp_plots.files import InputError
+from stp_plots.judge import memory
 from stp_plots.judge.statistics import Sample, judge, relative
 from stp_plots.read.results import EVIDENCE, FIGURES
 from stp_plots.words import AXES, hashable
@@ -63,9 +64,10 @@ def align(files, fields):
 def differences(files, key):
     """Other differences of the files: per field the values of each, in order of appearance."""
     values = {}
-    for field in BASE + FURTHER:
-        if field not in key and field != "layers_per_chunk":  # layers by chunk follow from the schedule's placement
-            seen = [list({hashable(row.get(field)): row.get(field) for row in file.rows}.values()) for file in files]
+    for field in [*BASE, "chunks", *FURTHER]:
+        seen = [list({hashable(row.get(field)): row.get(field) for row in file.rows}.values()) for file in files]
+        # Layers by chunk of several rows follow from their schedules' placements.
+        if field not in key and (field != "layers_per_chunk" or all(len(some) == 1 for some in seen)):
             values[field] = [some[0] if len(some) == 1 else some for some in seen]
     for name in files[0].inputs:
         inputs = [file.inputs.get(name) for file in files]
@@ -84,6 +86,7 @@ def cell_of(row, sample):
     return {"schedule": row["schedule"], **{field: row.get(field) for field in FIGURES},
             "step_time_interval_s": sample and sample.interval, "repeats": len(row["repeats"]),
             "pp_bubble_share": row["bubbles"][1], "tp_bubble_share": row["bubbles"][0],
+            "peak_total_gb": memory.total_gb(row), "fits": row.get("fits"),
             "against_first": None, "prediction": None}
 
 

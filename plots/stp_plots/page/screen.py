@@ -60,11 +60,11 @@ def figures_text(comparison):
                           words.plain(cell["throughput_samples_per_s"], 3), throughput, step_text(cell), step,
                           (to_first and to_first["verdict"]) or "", words.plain_percent(cell["mfu"]),
                           words.plain_percent(cell["pp_bubble_share"]), words.plain_percent(cell["tp_bubble_share"]),
-                          words.plain(cell["peak_memory_gb"], 2), memory])
+                          words.plain(cell["peak_memory_gb"], 2), memory, words.plain(cell["peak_total_gb"], 1), cell["fits"] or ""])
         return lines
 
     return table_of(comparison, ["  schedule", "file", "samples/s", "vs A", "step", "vs A", "verdict", "MFU", "PP bubble",
-                                 "TP bubble", "GB", "vs A"], lines_of)
+                                 "TP bubble", "GB", "vs A", "all, GB", "fits"], lines_of)
 
 
 def predictions_text(comparison, errors):
@@ -105,7 +105,7 @@ def show_records(comparison):
                    for file in comparison["files"])
     text += differences(comparison) + "\n" + figures_text(comparison)
     text += "".join(predictions_text(comparison, errors) for errors in comparison["predictions"]) + missing_text(comparison)
-    text += "\nBubbles are those of the rank that computes most; GB is peak activation memory."
+    text += "\nBubbles are those of the rank that computes most; GB is peak activation memory; all is of the fullest GPU."
     rule = comparison["rule"]
     if rule["comparisons"]:
         text += (" In brackets: 95 % interval of the median (order\nstatistics). Verdicts are on the step, by the Mann-Whitney "

@@ -30,7 +30,7 @@ def recognises(content):
 
 
 def read_row(row, path, place):
-    """The row as written, checked, with `repeats`, of the step in seconds, and `bubbles`."""
+    """The row as written, checked, with `repeats`, of the step in seconds, `bubbles` and `chunks`."""
     fields = Fields(row, path, place)
     fields.string("schedule")
     for key in FIGURES:
@@ -43,7 +43,8 @@ def read_row(row, path, place):
     for i, rank in enumerate(fields.array("ranks", [])):
         given = Fields(rank, path, f"{place}.ranks[{i}]")
         times.append([given.number(key, LARGEST) for key in ("compute_s", "tp_bubble_s", "pp_bubble_s")])
-    return {**row, "repeats": repeats, "bubbles": words.bubbles(times)}
+    chunks = len(words.items(row.get("layers_per_chunk"))) // (words.number(row.get("pp")) or 1) or None
+    return {**row, "repeats": repeats, "bubbles": words.bubbles(times), "chunks": chunks}
 
 
 def values_in(content, place):
