@@ -82,14 +82,15 @@ std::string shortfall_text(const Row& row, const std::string& start, const std::
                                          {memory.buffers + memory.fixed, "buffers and fixed memory"}});
   std::string said = start + heading(to_json(row.result)) + ", " + fixed(-*row.result.memory_margin_gb, 1) +
                      " GB over, with " + fixed(largest / 1e9, 1) + " GB of " + what + ".";
-  Table table({"what makes it smaller (--set)", "GB less", "tokens/s/GPU", "then fits"});
+  Table table({"what makes it smaller (--set)", "GPUs", "GB less", "tokens/s/GPU", "then fits"});
   std::vector<Remedy> possible;
   try {
     possible = remedies(row.result, *row.choice, *row.experiment, file);
   } catch (const Interrupted&) {  // the rows are shown without it
   }
   for (const Remedy& remedy : possible)
-    table.add({remedy.change, fixed(remedy.saved_gb, 1), percent(remedy.faster), to_string(remedy.fits)});
+    table.add({remedy.change, std::to_string(remedy.gpus), fixed(remedy.saved_gb, 1), percent(remedy.faster),
+               to_string(remedy.fits)});
   return wrapped(said) + "\n" + (possible.empty() ? "" : table.text());
 }
 

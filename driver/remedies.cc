@@ -66,13 +66,14 @@ std::vector<ScheduleChoice> smaller_schedules(const ScheduleChoice& choice, cons
 std::vector<Remedy> remedies(const Result& result, const ScheduleChoice& choice, const Experiment& experiment,
                              const std::string& file) {
   std::vector<Remedy> found;
-  const auto simulate = [&](const std::string& change, const auto& run) {
+  const auto simulate = [&](const std::string& change, const ScheduleChoice& schedule, const auto& make) {
     try {
-      const Result with = run();
+      const Experiment other = make();
+      const Result with = run_simulated(schedule, other, file).result;
       const double saved = *result.peak_total_gb() - *with.peak_total_gb();
       if (saved >= kLeastSaving)
-        found.push_back(
-            {change, saved, *with.tokens_per_s_per_gpu() / *result.tokens_per_s_per_gpu() - 1, *with.fits});
+        found.push_back({change, other.strategy.world_size(), saved,
+                         *with.tokens_per_s_per_gpu() / *result.tokens_per_s_per_gpu() - 1, *with.fits});
     } catch (const InputError&) {
       return;  // impossible here
     }
@@ -81,12 +82,10 @@ std::vector<Remedy> remedies(const Result& result, const ScheduleChoice& choice,
     Words shown = words;
     if (experiment.of_global_batch)  // of which microbatches follow
       std::erase_if(shown, [](const std::string& word) { return word.starts_with("microbatches="); });
-    simulate(joined(shown, std::identity(), " "),
-             [&] { return run_simulated(choice, changed(experiment, words, file), file).result; });
+    simulate(joined(shown, std::identity(), " "), choice, [&] { return changed(experiment, words, file); });
   }
   for (const ScheduleChoice& other : smaller_schedules(choice, experiment))
-    simulate("schedules=[\"" + other.name + "\"]",
-             [&] { return run_simulated(other, experiment, file).result; });
+    simulate("schedules=[\"" + other.name + "\"]", other, [&] { return experiment; });
   std::ranges::stable_sort(found, std::ranges::greater{}, &Remedy::faster);
   return found;
 }
@@ -99,7 +98,10 @@ std::string remedies_text(const ScheduleChoice& choice, const Experiment& experi
     for (const Remedy& remedy : remedies(result, choice, experiment, file)) {
       const Fit fit =
           fit_of(experiment.hardware->profile, *result.memory_margin_gb + remedy.saved_gb, peak_error);
-      text += (text.empty() ? "" : ", ") + remedy.change + " saves " + fixed(remedy.saved_gb, 1) + " GB" +
+      const bool more = remedy.gpus != experiment.strategy.world_size();
+      text += (text.empty() ? "" : ", ") + remedy.change +
+              (more ? " (" + std::to_string(remedy.gpus) + " GPUs)" : "") + " saves " +
+              fixed(remedy.saved_gb, 1) + " GB" +
               (fit == Fit::yes     ? " and fits"
                : fit == Fit::maybe ? " and may fit"
                                    : "");

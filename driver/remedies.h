@@ -12,6 +12,7 @@ namespace stp {
 /// A change of a row's configuration, simulated.
 struct Remedy {
   std::string change;       // as --set takes it: "zero=1"
+  int gpus;                 // that it then takes
   double saved_gb, faster;  // faster: of tokens per second and GPU, relative
   Fit fits;
 };

@@ -65,8 +65,9 @@ class Table(CommandLine):
     def remedies(self, scenario, *arguments):
         """What is said to make a row smaller: GB and throughput by change, in order."""
         screen = self.succeed("simulate", self.write(scenario), *arguments).stdout.split("what makes it smaller (--set)")[1]
-        rows = re.findall(r"^(\S.*?)  +([\d.]+)  +([+-][\d.]+) %  +(yes|maybe|no)", screen, re.MULTILINE)
-        return {change: (float(saved), float(faster), fits) for change, saved, faster, fits in rows}
+        rows = re.findall(r"^(\S.*?)  +(\d+)  +([\d.]+)  +([+-][\d.]+) %  +(yes|maybe|no)", screen, re.MULTILINE)
+        self.gpus = {change: int(gpus) for change, gpus, *_ in rows}
+        return {change: (float(saved), float(faster), fits) for change, _, saved, faster, fits in rows}
 
     def test_each_remedy_is_a_simulation_and_the_cheapest_comes_first(self):
         base = changed(HARDWARE, schedules=["stp"], parallel={"tp": 8, "pp": 2, "dp": 2}, layers_per_chunk="even", microbatch_size=2)
@@ -79,6 +80,8 @@ class Table(CommandLine):
         self.assertEqual(set(found), {"sequence_parallel=true", "zero=1", "gradients=model", "recompute=full", "parallel.cp=2",
                                       f"microbatch_size=1 microbatches={2 * base['microbatches']}", "parallel.pp=4",
                                       'schedules=["stp-memory"]', 'schedules=["dualpipev"]'})
+        self.assertEqual({change for change, gpus in self.gpus.items() if gpus != 32}, {"parallel.cp=2", "parallel.pp=4"})
+        self.assertEqual({self.gpus["parallel.cp=2"], self.gpus["parallel.pp=4"]}, {64})
         self.assertEqual([faster for _, faster, _ in found.values()], sorted((one[1] for one in found.values()), reverse=True))
         of_batch = changed(base, microbatches=None, global_batch=4 * base["microbatches"])
         self.assertIn("microbatch_size=1", self.remedies(of_batch, "--set", f"cluster.memory_gb={total[0] - 3}", "cluster.fixed_memory_gb=0"))
