@@ -63,6 +63,21 @@ std::string offload_text(const Result& result) {
          " (chosen: " + fixed(ratio, 2) + (ratio > bound ? ", which exceeds it)" : ")");
 }
 
+// Whose kernels were priced, as `stp compare --profiles` says it.
+std::string kernels_text(const std::set<std::string>& implementations) {
+  constexpr std::pair<const char*, const char*> kKernels[] = {
+      {"megatron", " (unfused)"}, {"megatron-te", " (Transformer Engine)"}, {"suite", " (fused)"}};
+  const auto described = [&](const std::string& word) {
+    const auto* const found = std::ranges::find(kKernels, word, [](const auto& each) { return each.first; });
+    return word + (found == std::end(kKernels) ? "" : found->second);
+  };
+  return wrapped("kernels: " + joined(implementations, described) +
+                 (implementations.contains("megatron-te")
+                      ? ""
+                      : "; --set implementation=megatron-te for Transformer Engine's")) +
+         "\n";
+}
+
 // A row, and what it was made of.
 struct Row {
   Result result;
@@ -109,6 +124,7 @@ class SimulatedRows {
     keep(result, experiment, choice);
     note_recompute(run, experiment);
     if (!experiment.hardware) return;
+    kernels_.insert(word_of(experiment.hardware->implementation, kImplementations));
     if (const std::string note = best_rate_note(experiment.hardware->cluster_data); !note.empty())
       best_rates_.insert(wrapped(note) + "\n");
     const HardwareProfile& profile = experiment.hardware->profile;
@@ -138,7 +154,7 @@ class SimulatedRows {
   std::optional<Row> nearest_, fastest_, fastest_that_fits_;  // nearest: with most memory left
   size_t recomputing_ = 0, in_vain_ = 0;  // rows that recompute, and those that save next to nothing by it
   std::set<std::string> in_vain_names_;
-  std::set<std::string> best_rates_;
+  std::set<std::string> kernels_, best_rates_;
   std::string crowded_;
 };
 
@@ -207,7 +223,7 @@ std::string SimulatedRows::text(const std::string& file) const {
                            : "Largest offload ratio with which a copy to the host takes no longer than a "
                              "forward of the warm-up: " +
                                  offload_ + ".\n") +
-         joined(best_rates_, {}, "");
+         (kernels_.empty() ? "" : kernels_text(kernels_)) + joined(best_rates_, {}, "");
 }
 
 }  // namespace

@@ -47,6 +47,15 @@ def tensors_gb(row):
 
 
 class Table(CommandLine):
+    def test_whose_kernels_and_what_rate_of_gemms_is_told(self):
+        for fields, said in (({}, "kernels: megatron (unfused); --set implementation=megatron-te for Transformer Engine's\n"),
+                             ({"implementation": "megatron-te"}, "kernels: megatron-te (Transformer Engine)\n"),
+                             ({"cluster": "a100"}, "GEMMs are at their best rate, not at what a power limit leaves in trainings, as the profile a100 has no")):
+            screen = self.succeed("simulate", self.write(changed(HARDWARE, **fields))).stdout
+            self.assertIn("\n" + said, screen)
+            self.assertEqual("best rate" in screen, fields.get("cluster") == "a100")
+        self.assertNotIn("kernels", self.succeed("simulate", self.write(UNIT)).stdout)
+
     def test_what_would_have_to_fit(self):
         both = changed(HARDWARE, schedules=["1f1b", "stp"])
         rows = self.results(both)
@@ -115,7 +124,8 @@ class Table(CommandLine):
 
     def table(self, **fields):
         """(titles, rows of cells) of `stp simulate`."""
-        _, head, *rows, _legend = self.succeed("simulate", self.write(changed(HARDWARE, **fields))).stdout.splitlines()
+        lines = self.succeed("simulate", self.write(changed(HARDWARE, **fields))).stdout.splitlines()
+        _, head, *rows, _legend = [line for line in lines if not line.startswith("kernels: ")]
         cells = [re.split(r"  +", line.strip()) for line in (head, *rows)]
         return cells[0], cells[1:]
 
@@ -274,7 +284,8 @@ class Configurations(CommandLine):
         return record["results"], record["scenario"]["configurations"]
 
     def table(self, scenario):
-        return self.succeed("simulate", self.write(scenario)).stdout.splitlines()[1:-1]  # without title and legend
+        lines = self.succeed("simulate", self.write(scenario)).stdout.splitlines()
+        return [line for line in lines if not line.startswith("kernels: ")][1:-1]  # without title and legends
 
     def test_vary_stands_for_a_product(self):
         written = [{"schedules": ["stp"], "seq": seq, "name": name, **more} for seq in (2048, 4096)
