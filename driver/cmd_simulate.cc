@@ -124,6 +124,7 @@ class SimulatedRows {
     keep(result, experiment, choice);
     note_recompute(run, experiment);
     if (!experiment.hardware) return;
+    note_offload(result);
     kernels_.insert(word_of(experiment.hardware->implementation, kImplementations));
     if (const std::string note = best_rate_note(experiment.hardware->cluster_data); !note.empty())
       best_rates_.insert(wrapped(note) + "\n");
@@ -133,8 +134,8 @@ class SimulatedRows {
   }
   /// The profile whose processors are fewer than the ranks of a row; "" if there is none.
   [[nodiscard]] const std::string& crowded() const { return crowded_; }
-  /// For standard error; "" if each row's options do something.
-  [[nodiscard]] std::string note() const;
+  /// For standard error; none if each row's options do something.
+  [[nodiscard]] std::vector<std::string> notes() const;
   [[nodiscard]] const nlohmann::json& record() const { return record_; }
   [[nodiscard]] const nlohmann::json& csv() const { return csv_; }
   /// `file`: the scenario's.
@@ -145,6 +146,7 @@ class SimulatedRows {
   std::vector<std::vector<std::string>> lines_;
   OptionColumns options_{{"model", "seq", "microbatches"}};
   void note_recompute(const SimulatedRun& run, const Experiment& experiment);
+  void note_offload(const Result& result);
   void keep(const Result& result, const Experiment& experiment, const ScheduleChoice& choice);
   [[nodiscard]] std::string of_memory(const std::string& file) const;
 
@@ -154,7 +156,8 @@ class SimulatedRows {
   std::optional<Row> nearest_, fastest_, fastest_that_fits_;  // nearest: with most memory left
   size_t recomputing_ = 0, in_vain_ = 0;  // rows that recompute, and those that save next to nothing by it
   std::set<std::string> in_vain_names_;
-  std::set<std::string> kernels_, best_rates_;
+  size_t offloading_ = 0, unmoved_ = 0;  // rows that offload, and those in which nothing moves
+  std::set<std::string> unmoved_names_, kernels_, best_rates_;
   std::string crowded_;
 };
 
@@ -199,12 +202,29 @@ void SimulatedRows::note_recompute(const SimulatedRun& run, const Experiment& ex
   in_vain_names_.insert(word_of(experiment.strategy.recompute) + " of " + run.result.schedule);
 }
 
-std::string SimulatedRows::note() const {
-  if (in_vain_ == 0) return "";
-  return "recompute lowers the peak of activations by less than " + share_text(kNextToNothing, 0) + " in " +
-         std::to_string(in_vain_) + " of " + std::to_string(recomputing_) + " rows that recompute (" +
-         joined(in_vain_names_) +
-         "): selective saves little, and a deferred W keeps what it needs until it runs";
+void SimulatedRows::note_offload(const Result& result) {
+  if (result.configuration.strategy.offload == 0) return;
+  ++offloading_;
+  if (std::ranges::any_of(result.ranks, [](const RankResult& rank) { return rank.memory->host > 0; })) return;
+  ++unmoved_;
+  unmoved_names_.insert(result.schedule);
+}
+
+std::vector<std::string> SimulatedRows::notes() const {
+  std::vector<std::string> notes;
+  const auto of = [](size_t count, size_t all, const char* what, const std::set<std::string>& names) {
+    return std::to_string(count) + " of " + std::to_string(all) + " rows that " + what + " (" +
+           joined(names) + "): ";
+  };
+  if (in_vain_ > 0)
+    notes.push_back("recompute lowers the peak of activations by less than " + share_text(kNextToNothing, 0) +
+                    " in " + of(in_vain_, recomputing_, "recompute", in_vain_names_) +
+                    "selective saves little, and a deferred W keeps what it needs until it runs");
+  if (unmoved_ > 0)
+    notes.push_back("offload moves nothing in " + of(unmoved_, offloading_, "offload", unmoved_names_) +
+                    "no backward of chunk 0 stands four blocks behind its forward, or no saved tensor "
+                    "fits into the ratio (with offload.chunks: no activation waits long enough)");
+  return notes;
 }
 
 std::string SimulatedRows::text(const std::string& file) const {
@@ -253,7 +273,7 @@ void simulate_command(const SimulateOptions& options, const Arguments& argv) {
     std::fprintf(stderr,
                  "stp: ranks are more than the processors of %s, yet simulated as if each had its own\n",
                  rows.crowded().c_str());
-  if (const std::string note = rows.note(); !note.empty()) std::fprintf(stderr, "stp: %s\n", note.c_str());
+  for (const std::string& note : rows.notes()) std::fprintf(stderr, "stp: %s\n", note.c_str());
   if (interrupted())
     throw Interrupted(kept_rows(rows.record().size(), scenario.rows(), {options.json, options.csv}));
 }

@@ -40,6 +40,13 @@ class Recomputation(CommandLine):
         self.assertRegex(said, r"^stp: recompute lowers .* in 1 of 2 rows that recompute \(full of zb-h1\): .*\n$")
         self.assertEqual(self.succeed("simulate", self.write(changed(HARDWARE, schedules=["1f1b"], recompute="full"))).stderr, "")
 
+    def test_offload_that_moves_nothing_is_said(self):
+        both = changed(HARDWARE, schedules=["1f1b", "stp"], parallel={"tp": 4, "pp": 2}, offload={"ratio": 0.5})
+        self.assertEqual([any(rank["memory_bytes"]["host"] for rank in row["ranks"]) for row in self.results(both)], [False, True])
+        said = self.succeed("simulate", self.write(both)).stderr
+        self.assertRegex(said, r"^stp: offload moves nothing in 1 of 2 rows that offload \(1f1b\): no backward .* four blocks behind .*\n$")
+        self.assertEqual(self.succeed("simulate", self.write(changed(both, schedules=["stp"]))).stderr, "")
+
 
 def tensors_gb(row):
     """Of the fullest rank."""
