@@ -127,7 +127,8 @@ std::string left_out(const TuneCounts& counts) {
       said(counts.bounded, "have a bound above the tenth best plus the band") +
       said(counts.needless, "save more memory than they need, or none") +
       said(counts.same,
-           "equal another: balanced layers turned out even, or one pipeline rank without braids");
+           "equal another: balanced layers turned out even, or one pipeline rank without braids or with "
+           "another schedule's order");
   for (const auto& [reason, count] : counts.refused.by_reason) text += said(count, "refused: " + reason);
   return text;
 }

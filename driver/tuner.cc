@@ -118,6 +118,7 @@ class Search {
   };
   Placed placed_as(const Piece& family, const Experiment& experiment, const Schedule& schedule);
   PieceResult place(Piece family);
+  bool repeats(const Piece& family, const Experiment& experiment);
   PieceResult expand(const Piece& family);
   PieceResult simulate_piece(const Piece& piece);
   void take(PieceResult made);
@@ -268,6 +269,23 @@ Search::Placed Search::placed_as(const Piece& family, const Experiment& experime
       make);
 }
 
+// Whether the order on one pipeline rank is that of an earlier variant, for which braids are compared.
+bool Search::repeats(const Piece& family, const Experiment& experiment) {
+  const auto own = schedule_of(experiment);
+  Piece earlier = family;
+  const auto same = [&](const Experiment& other) {
+    if (other.split != experiment.split || other.chunks != experiment.chunks) return false;
+    try {
+      return has_braids(*short_schedule_of(other)) && schedule_of(other)->ranks == own->ranks;
+    } catch (const InputError&) {
+      return false;  // it is refused
+    }
+  };
+  while (earlier.variant-- > 0)
+    if (same(experiment_of(earlier))) return true;
+  return false;
+}
+
 // Whatever its order, and without savers, which make no step shorter.
 PieceResult Search::place(Piece family) {
   PieceResult made;
@@ -279,9 +297,10 @@ PieceResult Search::place(Piece family) {
     const auto schedule = short_schedule_of(experiment);
     const Placed placed = placed_as(family, experiment, *schedule);
     family.layers = placed.layers;
-    const bool alone = experiment.strategy.pp == 1 && !has_braids(*schedule);
+    const bool one_rank = experiment.strategy.pp == 1, braids = has_braids(*schedule);
     if ((experiment.split == LayerSplit::balanced && has_even_ && is_even(experiment, family.layers)) ||
-        (alone && has_plain_ && name_of(experiment.schedules.front()) != kPlain)) {
+        (one_rank && !braids && has_plain_ && name_of(experiment.schedules.front()) != kPlain) ||
+        (one_rank && braids && repeats(family, experiment))) {
       made.same = space_.savers.size();
       return made;
     }

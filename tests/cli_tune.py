@@ -85,6 +85,13 @@ class Tune(CommandLine):
         said = "GEMMs are at their best rate, not at what a power limit leaves in trainings, as the profile a100 has no gemm_sustained."
         self.assertEqual([said in some for some in notes], [True, False])
 
+    def test_of_equal_orders_on_one_pipeline_rank_one_is_tried(self):
+        case = ["--schedule", "stp,stp-memory", "--tp", "8", "--cp", "1", "--pp", "1,2", "--recompute", "none", "--layers", "even"]
+        record, _ = self.tuned(*with_flags(SMALL, case), "--set", "cluster.memory_gb=400", "--exhaustive")
+        tried = {" ".join(one["name"].split()[:3]) for one in record["points"]}
+        self.assertEqual(tried, {"stp tp8 pp1", "stp tp8 pp2", "stp-memory tp8 pp2"})
+        self.assertGreater(record["counts"]["same"], 0)
+
     def test_files_of_the_choice(self):
         record, folder = self.tuned(*SMALL, *CASES[1], python=None)
         if os.environ.get("STP_PYTHON"):
