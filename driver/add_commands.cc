@@ -290,7 +290,7 @@ void add_model(CLI::App& app) {
   model->require_subcommand(1);
   CLI::App* command = model->add_subcommand(
       "import", "Make a model file of Hugging Face's config.json, and say what was taken");
-  command->add_option("CONFIG", options->config, "A config.json")->required();
+  command->add_option("CONFIG", options->config, "A config.json, or its folder")->required();
   command->add_option("--name", options->name,
                       "The model's name (default: _name_or_path, or the folder's name)");
   command->add_option("--out", options->out, "Write the model file to this new file (- for standard output)")

@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
@@ -21,15 +22,15 @@ std::string lines_of(const char* title, const std::vector<ImportedModel::Field>&
 
 void import_command(const ImportOptions& options) {
   check_outputs({{options.out, "--out"}});
-  const ImportedModel made =
-      import_hugging_face(read_json_file(options.config), options.config, options.name);
-  const ModelConfig model = read_model(*made.content, options.config);
+  const std::string config =
+      std::filesystem::is_directory(options.config) ? options.config + "/config.json" : options.config;
+  const ImportedModel made = import_hugging_face(read_json_file(config), config, options.name);
+  const ModelConfig model = read_model(*made.content, config);
   const bool file = write_record(options.out, *made.content);
-  std::fprintf(file ? stdout : stderr, "%s: %s, a %s as %s, %.0f parameters\n%s%s", options.config.c_str(),
-               model.name.c_str(), made.type.c_str(),
-               made.content->at("model_type").get<std::string>().c_str(), model.parameters(),
-               lines_of("taken:", made.taken, " -> ").c_str(),
-               lines_of("left out:", made.left_out, ": ").c_str());
+  std::fprintf(
+      file ? stdout : stderr, "%s: %s, a %s as %s, %.0f parameters\n%s%s", config.c_str(), model.name.c_str(),
+      made.type.c_str(), made.content->at("model_type").get<std::string>().c_str(), model.parameters(),
+      lines_of("taken:", made.taken, " -> ").c_str(), lines_of("left out:", made.left_out, ": ").c_str());
 }
 
 }  // namespace stp

@@ -73,6 +73,11 @@ void say_differences(const Scenario& scenario) {
     const std::string note = import.note();
     if (!note.empty() && said.insert(path).second)
       std::fprintf(stderr, "stp: %s: %s\n", path.c_str(), note.c_str());
+    if (const int window = content->value("sliding_window", 0);
+        window > 0 && model->seq > window && said.insert(path + " window").second)
+      std::fprintf(stderr,
+                   "stp: %s: attends to all %d tokens here, not to a window of %d, which is more work\n",
+                   path.c_str(), model->seq, window);
     if (!experiment.hardware) continue;
     const NamedData& cluster = experiment.hardware->cluster_data;
     if (said.insert(cluster.path).second) say_overridden(*cluster.content, cluster.path);

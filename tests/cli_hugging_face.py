@@ -36,6 +36,7 @@ class HuggingFace(CommandLine):
         self.refused(["model", "import", "ours.json"], "ours.json: is not Hugging Face's")
         (self.folder / "small").mkdir()
         self.write(CONFIG, "small/config.json")
+        self.assertIn("small/config.json: small, a llama as qwen2, ", self.succeed("model", "import", "small").stderr)
         self.refused(["simulate", self.write(changed(self.SCENARIO, model="small"))], "; ./small names the folder; ")
         # The suite's scenarios divide layers as the paper does.
         self.refused(["simulate", "llm-a800", "--set", "model=./"], "--set layers_per_chunk=even", silent=False)
@@ -69,7 +70,9 @@ class HuggingFace(CommandLine):
         self.refused(["simulate", path], "seq: is more than the sliding window of 4096", "stp model import")
         self.assertIn("a window of 4096", self.succeed("simulate", path, "--set", "seq=4096").stderr)
         self.succeed("model", "import", "config.json", "--out", "ours.json")
-        self.succeed("simulate", path, "--set", "model=ours.json")
+        said = self.succeed("simulate", path, "--set", "model=ours.json").stderr
+        self.assertRegex(said, r"^stp: .*/ours\.json: attends to all 8192 tokens here, not to a window of 4096, which is more work\n$")
+        self.assertEqual(self.succeed("simulate", path, "--set", "model=ours.json", "seq=4096").stderr, "")
 
 
 if __name__ == "__main__":

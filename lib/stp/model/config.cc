@@ -111,6 +111,7 @@ ModelConfig read_model(const nlohmann::json& content, const std::string& file) {
   model.kv_heads = input.integer_or("num_key_value_heads", model.q_heads, 1, 1 << 14);
   model.head_dim = input.integer_or("head_dim", model.hidden / model.q_heads, 1, 1 << 12);
   model.vocab = input.integer("vocab_size", 1, 1 << 24);
+  input.integer_or("sliding_window", 0, 1);  // for a note: attention here is to all tokens
   model.rope_theta = input.number_or("rope_theta", model.rope_theta, 1, 1e12);
   const bool gpt = model.family == Family::gpt;
   model.norm_epsilon = input.number_or(gpt ? "layer_norm_epsilon" : "rms_norm_eps", gpt ? 1e-5 : 1e-6, 0, 1);

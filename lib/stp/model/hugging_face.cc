@@ -144,6 +144,11 @@ constexpr const char* kHarmless[] = {"_name_or_path",
                                      "rope_theta"};
 
 void refuse_unsupported(const JsonInput& input, const json& fields) {
+  for (const json& each : fields.value("architectures", json::array()))
+    if (const std::string word = each.is_string() ? each.get<std::string>() : "";
+        word.ends_with("Classification"))
+      throw input.error("architectures", "has " + printable(word) + ", whose head is not over the vocabulary",
+                        "remove the field in a copy, to price the head of a language model");
   for (const Unsupported& each : kUnsupported)
     if (fields.contains(each.field) && says_something(fields[each.field]))
       throw input.error(each.field, each.problem, each.remedy);
@@ -257,7 +262,7 @@ class Importer {
     if (input_.has("head_dim") || family_.query_key_norm) take("head_dim", "head_dim", 1 << 12);
     take_rotation();
     note_window();
-    if (!family_.qkv_bias_alone) set_biases(flag("mlp_bias", false, "biases"));
+    if (!family_.qkv_bias_alone) set_biases(input_.boolean_or("mlp_bias", false));
     if (family_.query_key_norm) set(made_.type, "query_key_norm", true);
     if (input_.string_or("hidden_act", "silu") == "silu")
       leave_out_if("hidden_act", "our gated MLP has silu");
@@ -270,9 +275,11 @@ class Importer {
   void set_biases(bool mlp) {
     const bool attention = flag("attention_bias", family_.attention_bias, "biases");
     set(made_.type, "biases", attention && mlp ? "all" : attention ? "qkv" : "none");
-    if (attention != mlp)
-      made_.ignored.emplace_back(attention ? "attention_bias (of the output projection)"
-                                           : "mlp_bias (alone)");
+    if (attention || !mlp) flag("mlp_bias", mlp, "biases");
+    if (attention == mlp) return;
+    leave_out(attention ? "attention_bias of the output projection" : "mlp_bias",
+              "ours are of q, k and v alone, or of all linear layers");
+    made_.ignored.emplace_back(attention ? "attention_bias (of the output projection)" : "mlp_bias (alone)");
   }
 
   // For runs: angles and the norms' epsilon.
@@ -310,6 +317,7 @@ class Importer {
     const int window = input_.has("sliding_window") ? input_.integer("sliding_window", 1) : 0;
     if (window == 0) return;
     made_.window = used ? window : 0;
+    if (used) content_["sliding_window"] = window;
     leave_out("sliding_window",
               used ? "ours attends to all: the same up to that seq, more work above" : "not used");
   }

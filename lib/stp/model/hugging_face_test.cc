@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -86,6 +87,19 @@ TEST(HuggingFace, BiasesAreTheModels) {
             std::pair(Biases::none, std::string("read as a qwen2, without mlp_bias (alone)")));
 }
 
+TEST(HuggingFace, BiasesThatOursLacksAreListedAsLeftOut) {
+  const auto listed = [](bool attention, bool mlp, const char* key) {
+    const ImportedModel made = imported(with(kLlama, {{"attention_bias", attention}, {"mlp_bias", mlp}}));
+    const auto among = [&](const auto& fields) {
+      return std::ranges::any_of(fields, [&](const auto& field) { return field.name == key; });
+    };
+    return std::pair(among(made.taken), among(made.left_out));
+  };
+  EXPECT_EQ(listed(true, true, "mlp_bias true"), std::pair(true, false));
+  EXPECT_EQ(listed(false, true, "mlp_bias true"), std::pair(false, true));
+  EXPECT_EQ(listed(true, false, "attention_bias of the output projection"), std::pair(false, true));
+}
+
 TEST(HuggingFace, EveryFieldIsTakenOrLeftOutWithAReason) {
   const json llama =
       with(kLlama, {{"attention_bias", false}, {"rope_scaling", nullptr}, {"use_cache", true}});
@@ -151,6 +165,9 @@ TEST(HuggingFace, WhatChangesTheWorkIsRefused) {
   refuses(kLlama, {{"model_type", "gemma2"}}, "model_type", "llama, mistral, qwen2, qwen3, gpt2, gpt_neox");
   refuses(kLlama, {{"vision_config", {{"depth", 2}}}}, "vision_config", "more than text");
   refuses(kLlama, {{"quantization_config", {{"bits", 4}}}}, "quantization_config", "quantized");
+  refuses(kLlama, {{"architectures", {"LlamaForSequenceClassification"}}}, "architectures",
+          "not over the vocabulary");
+  refuses(kLlama, {{"architectures", {"LlamaForTokenClassification"}}}, "architectures", "in a copy");
   refuses(kGpt2, {{"add_cross_attention", true}}, "add_cross_attention", "decoder-only");
   refuses(kNeoX, {{"use_parallel_residual", true}}, "use_parallel_residual", "write false");
   refuses(kNeoX, {{"use_parallel_residual", nullptr}}, "use_parallel_residual", "default");
