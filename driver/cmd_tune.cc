@@ -339,7 +339,7 @@ void tune_command(const TuneOptions& options, const Arguments& argv) {
   const TuneSpace space(options);
   const Experiment& any = space.plans.front();
   say_differences({.file = space.file, .name = "", .title = "", .experiments = {any}, .comparison = {}});
-  const ErrorBand band = error_band(options.band, any.hardware->cluster_data.name);
+  const ErrorBand band = error_band(options.band, any.hardware->profile.name);
   // Two runs of one second have the same name.
   OutputFolder folder(options.out.empty() ? new_run_folder("tune-") : fs::path(options.out),
                       options.out.empty() ? OutputFolder::Taken::number : OutputFolder::Taken::refuse);

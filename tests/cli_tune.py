@@ -85,6 +85,11 @@ class Tune(CommandLine):
         said = "GEMMs are at their best rate, not at what a power limit leaves in trainings, as the profile a100 has no gemm_sustained."
         self.assertEqual([said in some for some in notes], [True, False])
 
+    def test_the_reason_has_the_profile_s_name(self):
+        record, _ = self.tuned(*with_flags(SMALL[:-2], [*ONE, "--cluster", str(PROFILES / "a100.json")]))  # without --band
+        self.assertIn("a100", record["reason"])
+        self.assertNotIn(".json", record["reason"])
+
     def test_of_equal_orders_on_one_pipeline_rank_one_is_tried(self):
         case = ["--schedule", "stp,stp-memory", "--tp", "8", "--cp", "1", "--pp", "1,2", "--recompute", "none", "--layers", "even"]
         record, _ = self.tuned(*with_flags(SMALL, case), "--set", "cluster.memory_gb=400", "--exhaustive")

@@ -61,6 +61,8 @@ class ReportTest(FolderTest):
         found = memory.fastest(experiment(rows)).rows
         self.assertEqual([line[2:] for line in found], [["stp", "3.00", "87.2 of 80.0 GB, does not fit", "zb-v, 2.00, 57.4 of 80.0 GB"],
                                                         ["zb-v", "2.00", "50.0 of 80.0 GB, fits", "the same"]])  # fmt: skip
+        self.assertNotIn("copies", memory.fastest(experiment(rows)).caption)
+        self.assertIn("copies of what a step changes", memory.fastest(experiment([*rows, one("stp", 3.0, 90, post_validation=True)])).caption)
         self.assertEqual(memory.verdict(row()), "")
         self.assertEqual(memory.verdict(one("stp", 3.0, 79.0, fits="maybe")), "79.0 of 80.0 GB, may fit")
         clusters = {"a800": {"fixed_memory_gb": {"value": 5, "range": {"from": 1}}}}

@@ -53,7 +53,12 @@ std::vector<MeasuredAllReduce> read_measured(JsonInput& input, int gpus_per_node
   if (!input.has("all_reduce_measured")) return measured;
   for (size_t i = 0; i < input.size("all_reduce_measured"); ++i) {
     JsonInput group = input.element("all_reduce_measured", i);
-    MeasuredAllReduce curve{group.integer("ranks", 2, gpus_per_node), {}};
+    MeasuredAllReduce curve{group.integer("ranks", 2, 10000), {}};
+    if (curve.ranks > gpus_per_node)
+      throw group.error(
+          "ranks",
+          "is " + std::to_string(curve.ranks) + ", and a node has " + std::to_string(gpus_per_node) + " GPUs",
+          "remove this group, or all of them: --set cluster.all_reduce_measured=[]");
     for (const MeasuredAllReduce& other : measured)
       if (other.ranks == curve.ranks)
         throw group.error("ranks", "is given twice", "keep one measurement per number of ranks");

@@ -285,7 +285,7 @@ TEST_F(Profile, IsRefusedForMeasuredAllReducesThatMakeNoSense) {
   ASSERT_EQ(refusal(), "");
   const std::string at = "/all_reduce_measured/0", field = "all_reduce_measured[0]";
   refuses(at + "/ranks", 1, field + ".ranks", "out of range");
-  refuses(at + "/ranks", 9, field + ".ranks", "out of range");
+  refuses(at + "/ranks", 9, field + ".ranks", "a node has 8 GPUs; remove this group");
   refuses(at + "/source", "", field + ".source", "is empty");
   refuses(at + "/sizes", json::array(), field + ".sizes", "is empty");
   refuses(at + "/sizes/1/mib", 1, field + ".sizes[1].mib", "not larger than the size before");

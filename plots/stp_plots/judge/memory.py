@@ -67,5 +67,7 @@ def fastest(experiment):
         least = "none" if other is None else "the same" if other.schedule == best.schedule else (
             f"{other.schedule}, {words.magnitude(other.ours)}, {other.memory.partition(',')[0]}")  # fmt: skip
         lines.append([best.label, best.m, best.schedule, words.magnitude(best.ours), best.memory, least])
-    return Table(["configuration", "m", "fastest", "samples/s", "memory in all", "fastest that fits"], lines,
-                 "The fastest schedule of each configuration, and whether it fits: activations, weights, gradients and optimizer")  # fmt: skip
+    caption = "The fastest schedule of each configuration, and whether it fits: activations, weights, gradients and optimizer"
+    if any(data.get("post_validation") for data in experiment.rows["data"]):
+        caption += "; post-validation with copies of what a step changes, which its authors do not need"
+    return Table(["configuration", "m", "fastest", "samples/s", "memory in all", "fastest that fits"], lines, caption)
