@@ -7,7 +7,7 @@
 namespace stp {
 namespace {
 
-TEST(Parity, OffloadWithOverlappedTensorParallelism) {
+TEST(OffloadedParity, HoldsWithOverlappedTensorParallelism) {
   Sample sampled;
   for (const char* schedule : {"1f1b-i", "stp", "zb-v"})  // with B and with I
     for (const Recompute& recompute : {Recompute{}, Recompute{.mlp = true, .activation = true}})
