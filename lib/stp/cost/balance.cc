@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <numeric>
 #include <set>
 
@@ -377,16 +378,12 @@ std::vector<int> fastest_nearby(std::vector<int> split, const std::vector<int>& 
                                 const Fits& fits, double microbatches, const StepSeconds& step_seconds,
                                 int most) {
   if (most <= 0) return split;
-  double best = step_seconds(split);
+  double best = step_seconds(split), of_other = std::numeric_limits<double>::infinity();
   std::set<std::vector<int>> simulated{split};  // one that was not faster then is not faster now
   bool other_fits = true;
   for (int stage = 0; stage < placement.stages(); ++stage)
     other_fits = other_fits && fits_rank_of(stage, other, placement, fits);
-  if (other_fits && simulated.insert(other).second && --most > 0)
-    if (const double seconds = step_seconds(other); seconds < best * (1 - kFaster)) {
-      best = seconds;
-      split = other;
-    }
+  if (other_fits && simulated.insert(other).second && --most > 0) of_other = step_seconds(other);
   for (bool moved = true; moved;) {
     moved = false;
     for (int from = first; from < placement.stages(); ++from)
@@ -397,7 +394,7 @@ std::vector<int> fastest_nearby(std::vector<int> split, const std::vector<int>& 
         ++tried[to];
         if (microbatches * of_busiest_rank(costs.of_stages(tried), placement) >= best) continue;
         if (!fits_rank_of(to, tried, placement, fits)) continue;
-        if (--most <= 0) return split;
+        if (--most <= 0) return of_other < best ? other : split;
         if (!simulated.insert(tried).second) continue;
         const double seconds = step_seconds(tried);
         if (seconds >= best * (1 - kFaster)) continue;
@@ -405,6 +402,10 @@ std::vector<int> fastest_nearby(std::vector<int> split, const std::vector<int>& 
         split = std::move(tried);
         moved = true;
       }
+    if (moved || of_other >= best * (1 - kFaster)) continue;
+    best = of_other;
+    split = other;
+    moved = true;
   }
   return split;
 }
