@@ -1,4 +1,5 @@
-// Offload with overlapped tensor parallelism: what a backward reads of a reloaded activation is there.
+// Offload with overlapped tensor parallelism: what a backward reads of a reloaded activation is there, and no
+// more is held than declared.
 #include <gtest/gtest.h>
 
 #include "runtime/checked_step.h"
@@ -7,9 +8,9 @@
 namespace stp {
 namespace {
 
-TEST(OffloadedParity, HoldsWithOverlappedTensorParallelism) {
+TEST(OffloadOverlap, WhatABackwardReadsIsThereAndNoMore) {
   Sample sampled;
-  for (const char* schedule : {"1f1b-i", "stp", "zb-v"})  // with B and with I
+  for (const char* schedule : {"1f1b-i", "stp", "zb-v", "dualpipev"})  // with B and with I
     for (const Recompute& recompute : {Recompute{}, Recompute{.mlp = true, .activation = true}})
       for (const int chunks : {0, 1})  // by the rule, by a plan
         if (sampled())

@@ -15,14 +15,17 @@ struct Change {
 
 // When one unit's tensors are made and freed. With sequence parallelism the norm's tensors are made by the
 // all-gather of its output, or before the exchanges in place of it, and freed by the reduce-scatter of the
-// gradient.
+// gradient. Where exchanges take the place of I's all-gather, the first makes the output's gradient, before
+// the compute op that frees what was offloaded.
 class SavedBytes {
  public:
   SavedBytes(const Program& program, Unit unit, const std::vector<SavedTensor>& tensors)
       : sequence_parallel_(program.strategy.sequence_parallel),
+        overlaps_(program.strategy.overlaps()),
         recompute_(program.strategy.recompute),
         full_(recompute_.layer && (unit == Unit::attn || unit == Unit::mlp)) {
     for (const SavedTensor& tensor : tensors) {
+      if (tensor.which == Saved::output_gradient) output_gradient_ = tensor.bytes;
       // With full recomputation only a layer's input stays from the first forward on.
       if (full_ && unit == Unit::attn && tensor.norm && !tensor.weight_gradient && input_ == 0)
         input_ = tensor.bytes;
@@ -43,6 +46,8 @@ class SavedBytes {
         return op.unit_pass == UnitPass::I ? Change{0, norm_freed_} : Change{};
       case OpKind::weight_gradients:  // U's norm waits for it
         return {0, freed_early_ + freed_late_ + (op.pass == Pass::U ? norm_freed_ : 0)};
+      case OpKind::exchange:
+        return {begins_ring(op) ? output_gradient_ : 0};
       case OpKind::compute:
         break;
       default:
@@ -58,6 +63,10 @@ class SavedBytes {
   }
 
  private:
+  static bool begins_ring(const Op& op) {
+    return op.exchange == Exchange::rows && op.unit_pass == UnitPass::I && op.step == 1;
+  }
+
   [[nodiscard]] Change by_compute(const Op& op) const {
     switch (op.unit_pass) {
       case UnitPass::F:
@@ -65,7 +74,8 @@ class SavedBytes {
       case UnitPass::I: {
         // The head's own collectives are inside it, its norm's backward too.
         const bool norm = (!sequence_parallel_ || op.unit == Unit::head) && op.pass != Pass::S;
-        return {made_by_I_, freed_by_I_ + (norm ? norm_freed_ : 0)};
+        const bool ring = overlaps_ && op.part != UnitPart::whole;
+        return {made_by_I_ - (ring ? output_gradient_ : 0), freed_by_I_ + (norm ? norm_freed_ : 0)};
       }
       case UnitPass::W_early:
         return {0, freed_early_};
@@ -84,11 +94,11 @@ class SavedBytes {
     return all - (of_norm ? input_ : 0);
   }
 
-  const bool sequence_parallel_;
+  const bool sequence_parallel_, overlaps_;
   const Recompute recompute_;
   const bool full_;
   double input_ = 0, norm_ = 0, norm_freed_ = 0, made_by_F_ = 0, made_by_I_ = 0;
-  double freed_by_I_ = 0, freed_early_ = 0, freed_late_ = 0;
+  double output_gradient_ = 0, freed_by_I_ = 0, freed_early_ = 0, freed_late_ = 0;
 };
 
 }  // namespace
@@ -122,7 +132,8 @@ std::vector<double> peak_saved_bytes(const Program& program, const ModelConfig& 
         held += copied(id);
         peak = std::max(peak, held);
       }
-      if (op.kind != OpKind::compute && op.kind != OpKind::weight_gradients && !is_collective(op.kind))
+      if (op.kind != OpKind::compute && op.kind != OpKind::weight_gradients && op.kind != OpKind::exchange &&
+          !is_collective(op.kind))
         continue;
       const Change change =
           op.unit == Unit::embedding ? Change{} : units[static_cast<size_t>(op.unit)].by(op);
