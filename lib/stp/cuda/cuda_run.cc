@@ -57,14 +57,20 @@ void CudaRun::wait_until(const std::function<bool()>& ready, const std::function
   // Most waits are short. After these tries the thread sleeps between polls.
   constexpr int kTries = 200;
   constexpr std::chrono::microseconds kPause{20};
-  Idle idle = guard.idle();
-  for (int tries = 0;; ++tries) {
+  const auto deadline = patience * guard.deadline();
+  const auto is_ready = [&] {
     sweep();
     guard.check();
-    if (ready()) return;
-    if (idle.time() > patience * guard.deadline()) {
+    return ready();
+  };
+  Idle idle = guard.idle();
+  for (int tries = 0;; ++tries) {
+    if (is_ready()) return;
+    if (idle.time() > deadline) {
       const std::string stuck = unfinished();
-      guard.fail_idle((stuck.empty() ? "" : stuck + " is not done; ") + who(), patience * guard.deadline());
+      const std::string text = (stuck.empty() ? "" : stuck + " is not done; ") + who();
+      if (is_ready()) return;
+      guard.fail_idle(text, deadline);
       throw Cancelled();
     }
     if (tries >= kTries) std::this_thread::sleep_for(kPause);

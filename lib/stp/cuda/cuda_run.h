@@ -37,7 +37,8 @@ class CudaRun : public RunContext {
   [[nodiscard]] int gpu() const { return gpu_; }
 
   /// Polls `ready` until it is true. Throws Cancelled if the run fails or has failed. Fails the run if
-  /// nothing moves for `patience` deadlines: "rank 0, compute, F0.1 is not done; `who`".
+  /// nothing moves for `patience` deadlines, and it is not ready once that has a name: "rank 0, compute, F0.1
+  /// is not done; `who`".
   void wait_until(const std::function<bool()>& ready, const std::function<std::string()>& who,
                   double patience = 1);
   /// Calls `look` while this thread waits, to find other failures. Null: nothing.

@@ -238,6 +238,27 @@ TEST_F(CudaOnHost, AHostThatIsTooFarAheadEndsAtTheDeadline) {
                                HasSubstr("the host waits until the GPU takes more work")));
 }
 
+// As after a stop of the whole process: the deadline is over, and the GPU is done before a name is found.
+TEST_F(CudaOnHost, WhatIsDoneOnceItsNameIsSoughtIsNoFailure) {
+  start({.deadline_s = kSoon});
+  CudaRun& run = device().run();
+  Tensor tensor = bytes(2);
+  device().synchronize();
+  fake_cuda::hold(true);
+  set(tensor, 1);
+  const auto event = std::dynamic_pointer_cast<CudaEvent>(stream().record());
+  const auto finish = [&] {
+    fake_cuda::hold(false);
+    while (!event->passed()) {
+    }
+    return "nobody";
+  };
+  // Only the marks that the GPU has passed show that this is ready.
+  const auto passes = [&] { return stream().idle(); };
+  EXPECT_NO_THROW(run.wait_until(passes, finish));
+  EXPECT_EQ(failure(), "");
+}
+
 // As of GPipe's first backward, which begins behind the sends of all forwards.
 TEST_F(CudaOnHost, ManyWaitsInARowPass) {
   start({.deadline_s = kSoon});
