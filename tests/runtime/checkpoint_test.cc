@@ -222,15 +222,16 @@ TEST(MatrixShards, AreNotReadBeyondTheirText) {
 TEST_F(Checkpoints, ValuesThatNoTrainingHasAreRefused) {
   OnCpu saved = two_by_two(DType::f64);
   save(saved, 1);
-  const auto expect_refused = [&](const std::string& stem, const std::string& name, double value) {
+  const auto expect_refused = [&](const std::string& stem, const std::string& name, double value,
+                                  DType type = DType::f64, const std::string& why = "") {
     const std::string path = folder_ + "/step-1/" + stem + ".safetensors";
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
     double kept = 0;
     const auto at = SafetensorsFile(path).tensors().at(name).begin;
     file.seekg(at).read(reinterpret_cast<char*>(&kept), sizeof kept);
     file.seekp(at).write(reinterpret_cast<const char*>(&value), sizeof value).flush();
-    OnCpu run = two_by_two(DType::f64);
-    EXPECT_THAT(refusal([&] { resume(run); }), HasSubstr(path + ": " + name + ": has a value of "));
+    OnCpu run = two_by_two(type);
+    EXPECT_THAT(refusal([&] { resume(run); }), HasSubstr(path + ": " + name + ": has a value of " + why));
     file.seekp(at).write(reinterpret_cast<const char*>(&kept), sizeof kept);
   };
   const std::string q = "model.layers.0.self_attn.q_proj.weight",
@@ -241,6 +242,11 @@ TEST_F(Checkpoints, ValuesThatNoTrainingHasAreRefused) {
     expect_refused("optimizer", "second_moment." + down, value);
   }
   expect_refused("optimizer", "second_moment." + down, -1e-9);
+  const std::string beyond = "1e+39, and the largest of f32 is 3.40282e+38; use another run.type";
+  expect_refused("model", "lm_head.weight", 1e39, DType::f32, beyond);
+  expect_refused("optimizer", "second_moment." + down, 1e39, DType::f32, beyond);
+  expect_refused("optimizer", "first_moment." + q, -1e39, DType::bf16, "-" + beyond);
+  expect_refused("model", "lm_head.weight", 3.4e38, DType::bf16, "3.4e+38, and the largest of bf16 is");
 }
 
 }  // namespace

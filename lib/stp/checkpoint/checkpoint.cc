@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -41,6 +42,12 @@ int number_of(const std::string& name) {
 bool may_be_beside(const std::string& name, const ModelConfig& model) {
   return name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.bias") ||
          name.ends_with(".attn.masked_bias") || (model.tied() && name == "lm_head.weight");
+}
+
+// The largest value of a type: what is beyond it would be infinite in a run.
+double largest_of(DType type) {
+  if (type == DType::f64) return std::numeric_limits<double>::max();
+  return type == DType::bf16 ? 0x1.FEp127 : std::numeric_limits<float>::max();
 }
 
 void write_json(const fs::path& path, const json& value) {
@@ -192,17 +199,25 @@ void Checkpoint::check(const Tensors& tensors, const std::vector<std::string>& p
                        "use the scenario with this checkpoint's own model");
 }
 
-void Checkpoint::read(const Tensors& tensors, const std::string& prefix, MatrixShard& shard) const {
+void Checkpoint::read(const Tensors& tensors, const std::string& prefix, DType type,
+                      MatrixShard& shard) const {
   const ParameterPart part{shard.name, shard.all_rows, shard.all_columns, Split::none};
   const HuggingFaceTensor tensor = hugging_face_tensor(of_, shard.name, part);
   const std::string name = prefix + tensor.name;
   const SafetensorsFile& file = tensors.files[tensors.file_of.at(name)];
   const std::span<double> values(shard.values);
+  const double largest = largest_of(type);
   const auto read_values = [&](int64_t first, std::span<double> to) {
     file.read(name, first, to);
-    for (const double value : to)
-      if (!std::isfinite(value) || (value < 0 && prefix == kSecondMoment))
-        throw InputError(file.path(), name, "has a value of " + shown("%g", value), "use another checkpoint");
+    for (const double value : to) {
+      if (std::abs(value) <= largest && (value >= 0 || prefix != kSecondMoment)) continue;
+      const bool of_type = std::isfinite(value) && std::abs(value) > largest;
+      throw InputError(
+          file.path(), name,
+          "has a value of " + shown("%g", value) +
+              (of_type ? ", and the largest of " + to_string(type) + " is " + shown("%g", largest) : ""),
+          of_type ? "use another run.type or another checkpoint" : "use another checkpoint");
+    }
   };
   if (tensor.transposed) {
     std::vector<double> column(static_cast<size_t>(shard.rows));
@@ -220,12 +235,15 @@ void Checkpoint::read(const Tensors& tensors, const std::string& prefix, MatrixS
 }
 
 void Checkpoint::restore(Trainer& trainer) const {
-  trainer.restore(Trained::weights, [&](MatrixShard& shard) { read(model_, "", shard); });
+  const DType type = trainer.type();
+  trainer.restore(Trained::weights, [&](MatrixShard& shard) { read(model_, "", type, shard); });
   trainer.restore_updates(progress_.updates);
   if (!has_optimizer_state()) return;
   for (const auto& [prefix, state] : kStates)
     if (state != Trained::masters || has_masters_)
-      trainer.restore(state, [&, &prefix = prefix](MatrixShard& shard) { read(optimizer_, prefix, shard); });
+      trainer.restore(state, [&, &prefix = prefix](MatrixShard& shard) {
+        read(optimizer_, prefix, statistics_type(type), shard);
+      });
 }
 
 void write_checkpoint(Trainer& trainer, const Training& training, const TrainingProgress& progress,

@@ -31,7 +31,7 @@ class Checkpoint {
   /// False: training begins anew, with these weights.
   [[nodiscard]] bool has_optimizer_state() const { return !optimizer_.files.empty(); }
   /// Before the trainer's first step. All processes call it. InputError that names file and tensor for values
-  /// that are not finite, or a negative second moment.
+  /// that are not finite in the trainer's type, or a negative second moment.
   void restore(Trainer& trainer) const;
 
  private:
@@ -43,7 +43,8 @@ class Checkpoint {
   };
   static Tensors read_tensors(const std::string& folder, const std::string& stem);
   void check(const Tensors& tensors, const std::vector<std::string>& prefixes) const;
-  void read(const Tensors& tensors, const std::string& prefix, MatrixShard& shard) const;
+  /// Values for a tensor of `type`.
+  void read(const Tensors& tensors, const std::string& prefix, DType type, MatrixShard& shard) const;
 
   const ModelConfig& of_;
   Tensors model_, optimizer_;

@@ -245,6 +245,7 @@ double Trainer::take_kernel_seconds() {
 
 const Program& Trainer::program() const { return state_->plan.program; }
 
+DType Trainer::type() const { return state_->training.type; }
 RunGuard& Trainer::guard() { return state_->backend.guard(); }
 
 }  // namespace stp

@@ -82,6 +82,8 @@ class Trainer {
   /// Maximum of Device::take_kernel_seconds() over the ranks.
   double take_kernel_seconds();
   [[nodiscard]] const Program& program() const;
+  /// Training::type.
+  [[nodiscard]] DType type() const;
   /// For work between steps for which other processes wait.
   [[nodiscard]] RunGuard& guard();
 
