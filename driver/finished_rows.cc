@@ -4,6 +4,7 @@
 #include <fstream>
 #include <stdexcept>
 
+#include "stp/base/data.h"
 #include "stp/base/json_input.h"
 #include "stp/version.h"
 
@@ -17,13 +18,6 @@ std::string program() {
   const std::filesystem::path file = "/proc/self/exe";
   return STP_VERSION " " STP_GIT_REVISION " " + std::to_string(std::filesystem::file_size(file)) + " " +
          std::to_string(std::filesystem::last_write_time(file).time_since_epoch().count());
-}
-
-// 64-bit FNV-1a.
-std::string hash_of(const std::string& bytes) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
-  return std::to_string(hash);
 }
 
 // What decides a row: as a hash, as files are long.

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <nlohmann/json.hpp>
-#include <string_view>
+
+#include "stp/base/data.h"
 
 namespace stp {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-json digest(uintmax_t size, std::string_view bytes) { return {size, std::hash<std::string_view>{}(bytes)}; }
+json digest(uintmax_t size, const std::string& bytes) { return {size, hash_of(bytes)}; }
 
 // The ends of a file of tensors tell updates of one model apart: headers, and values. The whole is too large.
 json digest_of_ends(const fs::path& path) {
@@ -61,7 +61,8 @@ json same_everywhere(const Scenario& scenario, const DeviceOptions& devices) {
                   {"--every", std::to_string(every)},
                   {"--time-kernels", word(devices.time_kernels)}}}};
   for (const Experiment& experiment : scenario.experiments)
-    if (experiment.run && !experiment.run->text.empty()) {
+    if (experiment.run && !experiment.run->text.empty() &&
+        !found["run.text"].contains(experiment.run->text)) {
       const std::string text = read_text(*experiment.run, scenario.file);
       found["run.text"][experiment.run->text] = digest(text.size(), text);
     }

@@ -269,7 +269,7 @@ Search::Placed Search::placed_as(const Piece& family, const Experiment& experime
       make);
 }
 
-// Whether the order on one pipeline rank is that of an earlier variant, for which braids are compared.
+// Whether an earlier variant with braids has the same order on one pipeline rank.
 bool Search::repeats(const Piece& family, const Experiment& experiment) {
   const auto own = schedule_of(experiment);
   Piece earlier = family;

@@ -157,7 +157,8 @@ double BenchEnv::time_calls(int calls, const std::function<void()>& call) {
 // pause leaves memory and caches alone.
 void BenchEnv::hold_back(int calls) {
   constexpr double kBarrier = 100e-6, kCall = 10e-6;  // what the host takes, with a margin
-  for (int rank = 0; rank < ranks(); ++rank) device(rank).pause(compute(rank), kBarrier + calls * kCall);
+  for (int rank = 0; rank < ranks(); ++rank)
+    device(rank).pause(compute(rank), kBarrier + calls * ranks() * kCall);
 }
 
 Tensor& BenchEnv::other_data(int rank) {

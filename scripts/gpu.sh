@@ -439,7 +439,7 @@ for stage in "${stages[@]}"; do
     STP_GPU_STAGE=$stage timeout --kill-after=10 "$own" "$STP_ROOT/scripts/gpu.sh" --out "$out" 2>&1 | tee "$out/$stage.log" ||
       status=$?
     case $status in
-      0) result+=$(sed -n 's/^note//p' "$out/$stage.log" | tr -d '\n') ;;
+      0) result+=$(sed -n 's/^note: /: /p' "$out/$stage.log" | tr -d '\n') ;;
       76) result="missed: $(tail -n 1 "$out/$stage.log")" ;;
       77) result=$(grep '^skipped' "$out/$stage.log" | tail -n 1 || echo skipped) ;;
       124 | 137) result="FAILED: ran into its limit of $own s" ;;

@@ -98,7 +98,7 @@ class Run(CommandLine):
         model = {"name": "m", "source": "x", "hidden_size": 16, "intermediate_size": 40, "num_hidden_layers": 12, "num_attention_heads": 8,
                  "num_key_value_heads": 4, "head_dim": 2, "vocab_size": 60, "norm": "layer-without-bias", "activation": "swiglu",
                  "model_type": "megatron-gpt", "max_position_embeddings": 64, "query_key_norm": True}
-        deep = {"name": "deep", "model": "m", "models": {"m": model}, "seq": 12, "microbatch_size": 2, "parallel": {"pp": 1}, "microbatches": 3,
+        deep = {"name": "deep", "model": "m", "models": {"m": model}, "seq": 12, "microbatch_size": 2, "parallel": {"pp": 2}, "microbatches": 3,
                 "schedules": ["zb-auto"], "run": {"parity": True, "seed": 603, "weight_deviation": 0.2, "bias_deviation": 0.1, "gain_deviation": 0.1}}
         parity = self.trained(deep, 1)["results"][0]["parity"]
         self.assertGreater(parity["one_rank_gradient"], 1e-5)

@@ -97,4 +97,10 @@ void refuse_other_kind(const nlohmann::json& value, const std::string& file, con
   }
 }
 
+std::string hash_of(const std::string& bytes) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
+  return std::to_string(hash);
+}
+
 }  // namespace stp

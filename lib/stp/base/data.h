@@ -35,4 +35,7 @@ std::string find_data_file(const std::string& word, const std::string& folder, c
 /// `kind`: "a scenario", "a result record", "a schedule", "a model" or "a hardware profile".
 void refuse_other_kind(const nlohmann::json& value, const std::string& file, const std::string& kind);
 
+/// 64-bit FNV-1a of a file's bytes, as decimal digits: the same on all machines.
+std::string hash_of(const std::string& bytes);
+
 }  // namespace stp

@@ -45,10 +45,7 @@ class Device {
   virtual void synchronize() = 0;
 
   /// Delays later work of `stream` by `seconds` of the device's time, if the device can (CUDA).
-  virtual void pause(Stream& stream, double seconds) {
-    static_cast<void>(stream);
-    static_cast<void>(seconds);
-  }
+  virtual void pause(Stream& /*stream*/, double /*seconds*/) {}
 
   virtual Kernels& kernels() = 0;
   /// The share of kernel calls so far that ran as graphs (BackendOptions::graphs); none without graphs. Call

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <span>
 
@@ -89,6 +90,7 @@ inline constexpr ExchangeRule kExchanges[] = {
     {"all-to-all", &Strategy::exchanges_heads, true, {.cp = true}, Width::qkv},
     {"all-to-all", &Strategy::exchanges_heads, true, {.cp = true}, Width::q},
     {"row exchange", &Strategy::overlaps, false, {.tp = true}, Width::own_hidden}};
+static_assert(std::size(kExchanges) == static_cast<size_t>(Exchange::rows) + 1);
 constexpr const ExchangeRule& rule_of(Exchange exchange) { return kExchanges[static_cast<size_t>(exchange)]; }
 
 /// Sequence parallelism divides a component's tokens if its width is own_hidden; otherwise tensor parallelism

@@ -146,7 +146,7 @@ constexpr const char* kHarmless[] = {"_name_or_path",
 void refuse_unsupported(const JsonInput& input, const json& fields) {
   for (const json& each : fields.value("architectures", json::array()))
     if (const std::string word = each.is_string() ? each.get<std::string>() : "";
-        word.ends_with("Classification"))
+        word.find("For") != std::string::npos && !word.ends_with("ForCausalLM"))
       throw input.error("architectures", "has " + printable(word) + ", whose head is not over the vocabulary",
                         "remove the field in a copy, to price the head of a language model");
   for (const Unsupported& each : kUnsupported)

@@ -19,8 +19,8 @@ ExchangeTensors row_exchange_tensors(const UnitContext& context, Stream& stream,
   return {op.step == 1 ? own : context.rows_of_step(all, op.step - 1), context.rows_of_step(all, op.step)};
 }
 
-// An all-to-all makes all rows of this rank's share of the heads of this rank's rows of all heads, or the
-// reverse; in one tensor's memory if both are one.
+// An all-to-all turns this rank's rows of all heads into all rows of its own heads, or back. `from` and `to`
+// may be one tensor.
 struct HeadExchange {
   Tensor &from, &to;
   std::vector<int64_t> widths;  // of q's, k's and v's columns, of all heads
