@@ -1,6 +1,7 @@
 #include "stp/model/components.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 
 namespace stp {
@@ -135,6 +136,35 @@ const Elementwise& of(const OfImplementations& all, Implementation implementatio
 }
 
 }  // namespace
+
+std::string to_string(Saved tensor) {
+  static constexpr std::array kNames{"patches",
+                                     "norm input",
+                                     "norm input in fp32",
+                                     "normalised input",
+                                     "norm statistics",
+                                     "dropout mask",
+                                     "norm output",
+                                     "q, k, v",
+                                     "input of the norms of q and k",
+                                     "statistics of the norms of q and k",
+                                     "attention output",
+                                     "output of the core",
+                                     "log-sum-exp",
+                                     "softmax",
+                                     "mask of the softmax",
+                                     "softmax after dropout",
+                                     "fc1 output",
+                                     "gate in fp32",
+                                     "activated gate",
+                                     "activation",
+                                     "softmax in fp32",
+                                     "gradient of the logits",
+                                     "gradient of the first linear's output",
+                                     "gradient of the output"};
+  static_assert(kNames.size() == kSavedTensors);
+  return kNames[static_cast<size_t>(tensor)];
+}
 
 std::span<const Component> components(Unit unit) {
   switch (unit) {

@@ -1,10 +1,9 @@
-// The units of a model, their passes, parts and saved tensors: names for the Program, the cost model and the
-// runtime. components.h lists what each unit consists of.
+// The units of a model, their passes and parts: names for the Program, the cost model and the runtime.
+// components.h lists what each unit consists of.
 #pragma once
 
 #include <algorithm>
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -63,44 +62,6 @@ constexpr bool is_reduced(Unit unit, UnitPass pass) {
 enum class UnitPart : uint8_t { whole, norm, before, core, after };
 /// "", "_norm", "_before", "_core", "_after"
 std::string suffix(UnitPart part);
-
-/// A tensor that a forward keeps for the backward, or that I makes for W. saved_tensors() in work.h lists
-/// those of a unit. The runtime never makes those that only Megatron-LM's implementations have.
-enum class Saved : uint8_t {
-  patches,  // input of the embedding of patches
-  // Of the norm.
-  norm_input,
-  norm_input_fp32,
-  normalised_input,
-  norm_statistics,
-  dropout_mask,
-  norm_output,
-  // Of attention.
-  qkv,
-  query_key_norm_input,
-  query_key_norm_statistics,
-  attention_output,  // this rank's rows: the projection's input
-  core_output,       // with an all-to-all: all rows of some heads
-  log_sum_exp,
-  softmax,
-  softmax_mask,
-  softmax_after_dropout,
-  // Of the MLP and the merger.
-  fc1_output,  // gate and up, if gated
-  gate_fp32,
-  activated_gate,
-  activation,
-  // Of the head.
-  softmax_fp32,
-  logits_gradient,
-  // Made by I.
-  inner_gradient,   // of the first linear layer's output: q, k and v, or fc1's
-  output_gradient,  // of the unit's output
-};
-inline constexpr size_t kSavedTensors = static_cast<size_t>(Saved::output_gradient) + 1;
-
-/// For messages: "norm input".
-std::string to_string(Saved tensor);
 
 std::string to_string(Unit unit);
 /// The name in cost tables: "attn.F", "mlp.W_early", and "mlp.W" for W_late.

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -113,7 +115,69 @@ bool is_divided_by_columns(const Strategy& strategy, Unit unit, UnitPart part);
 /// Bytes of a rank's tensor that an exchange sends; an all-to-all all but this rank's own share.
 double exchange_bytes(const ModelConfig& model, const Shape& shape, Exchange exchange);
 
-/// A tensor that the forward keeps for the backward, or that I makes.
+/// A tensor that a forward keeps for the backward, or that I makes for W. saved_tensors() lists those of
+/// a unit. The runtime never makes those that only Megatron-LM's implementations have.
+enum class Saved : uint8_t {
+  patches,  // input of the embedding of patches
+  // Of the norm.
+  norm_input,
+  norm_input_fp32,
+  normalised_input,
+  norm_statistics,
+  dropout_mask,
+  norm_output,
+  // Of attention.
+  qkv,
+  query_key_norm_input,
+  query_key_norm_statistics,
+  attention_output,  // this rank's rows: the projection's input
+  core_output,       // with an all-to-all: all rows of some heads
+  log_sum_exp,
+  softmax,
+  softmax_mask,
+  softmax_after_dropout,
+  // Of the MLP and the merger.
+  fc1_output,  // gate and up, if gated
+  gate_fp32,
+  activated_gate,
+  activation,
+  // Of the head.
+  softmax_fp32,
+  logits_gradient,
+  // Made by I.
+  inner_gradient,   // of the first linear layer's output: q, k and v, or fc1's
+  output_gradient,  // of the unit's output
+};
+inline constexpr size_t kSavedTensors = static_cast<size_t>(Saved::output_gradient) + 1;
+/// For messages: "norm input".
+std::string to_string(Saved tensor);
+
+/// Tensors of one unit and microbatch that pass between the ops of one pass, of kind `working`.
+enum class Between : uint8_t {
+  // With sequence parallelism: this rank's rows of the output's gradient, until the reduce-scatter; all rows
+  // of the norm's output, for weight gradients and recomputation.
+  residual,
+  gathered,
+  core_gradient,  // between parts: of the attention's output, or of the activation
+  // With tp_overlap: all rows of the norm's output, if exchanges bring them; columns of the output, until
+  // they are summed; this rank's rows of the output, while pieces are missing.
+  ring,
+  piece,
+  output,
+  // Of the head, until its loss: each token's largest logit and sum of exponentials, of this rank's group.
+  // With one barrier also this rank's part of the targets' rows of the table.
+  maximum,
+  sums,
+  target_rows,
+};
+inline constexpr size_t kBetween = static_cast<size_t>(Between::target_rows) + 1;
+/// Tensors of the steps of a ring's core, by step, of kind `working` or `communication`: the step's keys and
+/// values, their gradients by this step, and the sum of their gradients by earlier steps, which an exchange
+/// brings.
+enum class OfSteps : uint8_t { kv, kv_gradients, kv_sums };
+inline constexpr size_t kOfSteps = static_cast<size_t>(OfSteps::kv_sums) + 1;
+
+/// One of a unit's tensors that the forward keeps, or that I makes.
 struct SavedTensor {
   Saved which;
   double bytes;

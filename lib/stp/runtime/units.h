@@ -36,29 +36,6 @@
 
 namespace stp {
 
-/// Tensors of one unit and microbatch that pass between the ops of one pass, of kind `working`.
-enum class Between : uint8_t {
-  // With sequence parallelism: this rank's rows of the output's gradient, until the reduce-scatter; all rows
-  // of the norm's output, for weight gradients and recomputation.
-  residual,
-  gathered,
-  core_gradient,  // between parts: of the attention's output, or of the activation
-  // With tp_overlap: all rows of the norm's output, if exchanges bring them; columns of the output, until
-  // they are summed; this rank's rows of the output, while pieces are missing.
-  ring,
-  piece,
-  output,
-  // Of the head, until its loss: each token's largest logit and sum of exponentials, of this rank's group.
-  // With one barrier also this rank's part of the targets' rows of the table.
-  maximum,
-  sums,
-  target_rows,
-};
-/// Tensors of the steps of a ring's core, by step, of kind `working` or `communication`: the step's keys and
-/// values, their gradients by this step, and the sum of their gradients by earlier steps, which an exchange
-/// brings.
-enum class OfSteps : uint8_t { kv, kv_gradients, kv_sums };
-
 /// The tensors of one unit and microbatch: saved ones, of kind `saved`, and others. A tensor that does not
 /// exist or was released is empty. With sequence parallelism the norm's tensors have this rank's rows.
 class SavedUnit {
@@ -75,8 +52,8 @@ class SavedUnit {
 
  private:
   std::array<Tensor, kSavedTensors> saved_;
-  std::array<Tensor, static_cast<size_t>(Between::target_rows) + 1> between_;
-  std::array<std::vector<Tensor>, static_cast<size_t>(OfSteps::kv_sums) + 1> of_steps_;
+  std::array<Tensor, kBetween> between_;
+  std::array<std::vector<Tensor>, kOfSteps> of_steps_;
 };
 
 /// Device, stream and options of one rank's units, of the language model or of its vision encoder.
