@@ -7,13 +7,10 @@ namespace {
 
 void read_parallel(JsonInput& input, Strategy& strategy) {
   JsonInput parallel = input.object("parallel");
-  int64_t ranks = 1;
-  for (const auto& [name, value, largest, searched, megatron] : kAxes) {
-    const bool required = value == &Strategy::pp;
-    strategy.*value =
-        required ? parallel.integer(name, 1, largest) : parallel.integer_or(name, 1, 1, largest);
-    ranks *= strategy.*value;
-  }
+  for (const Axis& axis : kAxes)
+    strategy.*axis.ranks = axis.ranks == &Strategy::pp ? parallel.integer(axis.name, 1, axis.most)
+                                                       : parallel.integer_or(axis.name, 1, 1, axis.most);
+  const int64_t ranks = int64_t{strategy.tp} * strategy.cp * strategy.dp * strategy.pp;
   strategy.cp_method = choose(parallel, "cp_method", CpMethod::ring, kCpMethods);
   if (strategy.cp == 1 && parallel.has("cp_method"))
     throw parallel.error("cp_method", "is given, but parallel.cp is 1, and no ranks share a sequence",

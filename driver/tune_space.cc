@@ -14,7 +14,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int kMostChunks = 8;        // unless asked for: Megatron-Core's largest recipe
-constexpr int kLeastTokens = 1024;    // of a rank that shares a sequence, unless asked for
 constexpr int kMostMicrobatch = 8;    // samples, unless asked for
 constexpr size_t kMostPlans = 50000;  // of 10 kB each
 
@@ -359,13 +358,8 @@ void TuneSpace::read_plan(const Strategy& strategy, int microbatch_size, bool se
 InputError TuneSpace::no_split() const {
   std::string with;
   for (size_t i = 0; i < ranks_.size(); ++i) {
-    const auto& [name, member, most, searched, megatron] = kAxes[i];
-    const std::string text = !ranks_[i].empty()        ? numbers(ranks_[i])
-                             : member == &Strategy::tp ? "up to " + std::to_string(machine().gpus_per_node)
-                             : member == &Strategy::pp
-                                 ? "up to the model's " + std::to_string(layers_) + " layers"
-                                 : "";
-    if (!text.empty()) with += (with.empty() ? "" : ", ") + std::string(name) + " " + text;
+    const std::string text = ranks_[i].empty() ? shown(kAxes[i].limited, limit(i)) : numbers(ranks_[i]);
+    if (!text.empty()) with += (with.empty() ? "" : ", ") + std::string(kAxes[i].name) + " " + text;
   }
   return {file, "--gpus", std::to_string(gpus) + " cannot be divided as tp · cp · pp · dp with " + with,
           "use another number, or leave an axis free"};
@@ -409,29 +403,27 @@ void TuneSpace::read_split(const Strategy& strategy, const std::vector<int>& siz
       }
 }
 
-bool TuneSpace::tries(size_t axis, int ranks) const {
-  if (!ranks_[axis].empty()) return has(ranks_[axis], ranks);
-  const auto member = kAxes[axis].ranks;
-  if (member == &Strategy::tp) return ranks <= machine().gpus_per_node;
-  if (member == &Strategy::cp) return ranks == 1 || first_->hardware->seq / ranks >= kLeastTokens;
-  return member != &Strategy::pp || ranks <= layers_;
+int TuneSpace::limit(size_t axis) const {
+  const Experiment::Hardware& hardware = *first_->hardware;
+  return kAxes[axis].limit(hardware.model, hardware.seq, hardware.profile.gpus_per_node);
 }
 
-void TuneSpace::divide(Strategy strategy, int ranks, size_t axis, std::vector<Strategy>& all) const {
+void TuneSpace::divide(Strategy strategy, size_t axis, std::vector<Strategy>& all) const {
+  const int left = gpus / strategy.world_size();
   if (axis == ranks_.size()) {
-    if (ranks == 1) all.push_back(strategy);
+    if (left == 1) all.push_back(strategy);
     return;
   }
-  for (const int each : divisors(ranks)) {
-    if (!tries(axis, each)) continue;
+  for (const int each : divisors(left)) {
+    if (ranks_[axis].empty() ? each > limit(axis) : !has(ranks_[axis], each)) continue;
     strategy.*kAxes[axis].ranks = each;
-    divide(strategy, ranks / each, axis + 1, all);
+    divide(strategy, axis + 1, all);
   }
 }
 
 void TuneSpace::read_plans() {
   std::vector<Strategy> all;
-  divide({}, gpus, 0, all);
+  divide({}, 0, all);
   if (all.empty()) throw no_split();
   int64_t least = INT64_MAX;  // samples that dp and a microbatch size divide
   bool batch = false;

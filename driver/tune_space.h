@@ -65,11 +65,10 @@ class TuneSpace {
   void read_axes(const TuneOptions& options);
   void read_savers(bool named);
   void read_plans();
-  [[nodiscard]] const HardwareProfile& machine() const { return first_->hardware->profile; }
-  /// Whether an axis, by its place in kAxes, takes so many ranks.
-  [[nodiscard]] bool tries(size_t axis, int ranks) const;
-  /// Adds all divisions of `ranks` over the axes from `axis` on.
-  void divide(Strategy strategy, int ranks, size_t axis, std::vector<Strategy>& all) const;
+  /// The most ranks of an axis, by its place in kAxes, unless asked for.
+  [[nodiscard]] int limit(size_t axis) const;
+  /// Adds all divisions of the GPUs that `strategy` leaves over the axes from `axis` on.
+  void divide(Strategy strategy, size_t axis, std::vector<Strategy>& all) const;
   [[nodiscard]] std::vector<int> microbatch_sizes(int dp) const;
   [[nodiscard]] InputError no_split() const;
   [[nodiscard]] InputError no_variant() const;

@@ -20,10 +20,9 @@ std::vector<std::string> complications(const Experiment& experiment, const Sched
   const bool splits = std::ranges::any_of(
       schedule.ranks, [&](const auto& blocks) { return std::ranges::any_of(blocks, is_W); });
   std::vector<std::string> words;
-  for (const auto& [is_so, word] : {std::pair{strategy.tp > 1, "tensor parallelism"},
-                                    {strategy.cp > 1, "context parallelism"},
-                                    {strategy.pp > 1, "pipeline"},
-                                    {schedule.chunks() > 1, "several chunks"},
+  for (const Axis* axis : kAxesInNames)
+    if (axis->adds != nullptr && strategy.*axis->ranks > 1) words.emplace_back(axis->adds);
+  for (const auto& [is_so, word] : {std::pair{schedule.chunks() > 1, "several chunks"},
                                     {splits, "split backwards"},
                                     {has_braids(schedule), "braids"},
                                     {strategy.recompute != Recompute{}, "recomputation"},
@@ -41,10 +40,7 @@ std::string Tuned::name() const {
     if (number != usual) text += std::string(" ") + what + std::to_string(number);
   };
   add("v", experiment.chunks, find_generator(choice().name).chunks);
-  add("tp", strategy.tp, 0);
-  add("cp", strategy.cp, 1);
-  add("pp", strategy.pp, 0);
-  add("dp", strategy.dp, 0);
+  for (const Axis* axis : kAxesInNames) add(axis->name, strategy.*axis->ranks, axis->always_named ? 0 : 1);
   add("mb", experiment.microbatch_size, 0);
   if (strategy.sequence_parallel) text += " sp";
   if (strategy.tp_overlap != TpOverlap::none)

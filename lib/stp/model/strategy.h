@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <climits>
 #include <cstdint>
 #include <vector>
 
+#include "stp/model/config.h"
 #include "stp/model/unit.h"
 
 namespace stp {
@@ -185,15 +187,26 @@ struct Axis {
   int Strategy::*ranks;
   int most;
   const char* searched;  // what `stp tune` tries if it is not told, in words
+  const char* limited;   // the limit of that, for messages; "": they do not tell it
+  /// That limit, where a node has `node` GPUs.
+  int (*limit)(const ModelConfig& model, int seq, int node);
   const char* megatron;  // Megatron-LM's argument; null: it follows from the others
+  const char* adds;      // to what `stp tune` calls complicated; null: nothing
+  bool always_named;     // names of tuned configurations have it even where it is 1
 };
 inline constexpr Axis kAxes[] = {
-    {"tp", &Strategy::tp, 1 << 16, "Tensor-parallel ranks (default: within a node)",
-     "tensor-model-parallel-size"},
-    {"pp", &Strategy::pp, 4096, "Pipeline ranks (default: up to one a layer)",
-     "pipeline-model-parallel-size"},
-    {"cp", &Strategy::cp, 1024, "Context-parallel ranks (default: at least 1024 tokens a rank)",
-     "context-parallel-size"},
-    {"dp", &Strategy::dp, 1 << 16, "Data-parallel replicas", nullptr}};
+    {"tp", &Strategy::tp, 1 << 16, "Tensor-parallel ranks (default: within a node)", "up to %g",
+     [](const ModelConfig&, int, int node) { return node; }, "tensor-model-parallel-size",
+     "tensor parallelism", true},
+    {"pp", &Strategy::pp, 4096, "Pipeline ranks (default: up to one a layer)", "up to the model's %g layers",
+     [](const ModelConfig& model, int, int) { return model.layers; }, "pipeline-model-parallel-size",
+     "pipeline", true},
+    {"cp", &Strategy::cp, 1024, "Context-parallel ranks (default: at least 1024 tokens a rank)", "",
+     [](const ModelConfig&, int seq, int) { return std::max(1, seq / 1024); }, "context-parallel-size",
+     "context parallelism", false},
+    {"dp", &Strategy::dp, 1 << 16, "Data-parallel replicas", "",
+     [](const ModelConfig&, int, int) { return INT_MAX; }, nullptr, nullptr, true}};
+/// kAxes in the order of names: "tp2 cp2 pp4 dp1".
+inline constexpr const Axis* kAxesInNames[] = {&kAxes[0], &kAxes[2], &kAxes[1], &kAxes[3]};
 
 }  // namespace stp

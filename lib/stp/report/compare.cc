@@ -154,8 +154,9 @@ std::string row_name(const json& row) {
   if (row.at("model").is_string()) name += ", " + row.at("model").get<std::string>();
   if (row.at("seq").is_number()) name += ", s " + json_text(row.at("seq"));
   name += ", tp" + json_text(row.at("tp")) + " pp" + json_text(row.at("pp"));
-  for (const char* axis : {"cp", "dp"})
-    if (row.value(axis, 1) > 1) name += std::string(" ") + axis + json_text(row.at(axis));
+  for (const Axis& axis : kAxes)
+    if (axis.ranks != &Strategy::tp && axis.ranks != &Strategy::pp && row.value(axis.name, 1) > 1)
+      name += std::string(" ") + axis.name + json_text(row.at(axis.name));
   if (row.contains("cp_method")) name += " by " + row.at("cp_method").get<std::string>();
   name += ", m " + json_text(row.at("microbatches"));
   if (has_costs_by_rank(row)) return name + ", " + json_text(row.value("name", json()));
