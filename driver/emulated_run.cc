@@ -5,26 +5,6 @@
 #include "run_simulated.h"
 
 namespace stp {
-namespace {
-
-// Of dimensions that all ranks, pieces and steps divide.
-ModelConfig stand_in(const Experiment& experiment) {
-  const int ranks = experiment.strategy.tp * experiment.strategy.cp;
-  ModelConfig model{};
-  model.name = "stand-in";
-  model.layers = experiment.layers_per_chunk.empty() ? model_layers(experiment)
-                                                     : std::accumulate(experiment.layers_per_chunk.begin(),
-                                                                       experiment.layers_per_chunk.end(), 0);
-  model.q_heads = model.kv_heads = 2 * ranks;
-  model.head_dim = 8;
-  model.hidden = model.ffn = model.vocab = model.q_heads * model.head_dim;
-  if (experiment.hardware && experiment.hardware->model.has_vision())
-    model.vision = {experiment.hardware->model.vision.layers, model.hidden, model.q_heads, model.ffn};
-  return model;
-}
-
-}  // namespace
-
 Experiment emulated_experiment(Experiment experiment, const std::string& file) {
   const auto refuse = [&](const std::string& field, const std::string& problem, const std::string& remedy) {
     throw InputError(file, (experiment.field.empty() ? "" : experiment.field + ".") + field, problem, remedy);
@@ -43,7 +23,11 @@ Experiment emulated_experiment(Experiment experiment, const std::string& file) {
     refuse("tp_overlap", "is flux, which is only simulated", "use another");
   if (experiment.hardware) experiment.hardware->contention = false;
   Experiment::Run run{};
-  run.model = stand_in(experiment);
+  const std::vector<int>& layers = experiment.layers_per_chunk;
+  run.model =
+      stand_in(experiment.hardware ? experiment.hardware->model : ModelConfig{},
+               layers.empty() ? model_layers(experiment) : std::accumulate(layers.begin(), layers.end(), 0),
+               strategy.tp * strategy.cp);
   run.seq = kTokensMerged * strategy.tp * strategy.cp;
   run.vision_tokens = run.model.has_vision() ? run.seq : 0;
   run.type = DType::f32;

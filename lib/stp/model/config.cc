@@ -139,6 +139,17 @@ ModelConfig padded(ModelConfig model, int tp) {
   return model;
 }
 
+ModelConfig stand_in(const ModelConfig& like, int layers, int ranks) {
+  ModelConfig model{};
+  model.name = "stand-in";
+  model.layers = layers;
+  model.q_heads = model.kv_heads = 2 * ranks;
+  model.head_dim = 8;
+  model.hidden = model.ffn = model.vocab = model.q_heads * model.head_dim;
+  if (like.has_vision()) model.vision = {like.vision.layers, model.hidden, model.q_heads, model.ffn};
+  return model;
+}
+
 double model_flops(const ModelConfig& model, int seq, int vision_tokens) {
   const double L = model.layers, h = model.hidden, q = double{1} * model.head_dim * model.q_heads;
   const double per_token = 6 * (L * (2 * h * q + 2 * h * model.head_dim * model.kv_heads +

@@ -100,6 +100,10 @@ ModelConfig read_model(const nlohmann::json& content, const std::string& file);
 /// does.
 ModelConfig padded(ModelConfig model, int tp);
 
+/// A small model with the units of `like`, `layers` layers, and dimensions that `ranks` ranks, and pieces and
+/// steps of these, divide.
+ModelConfig stand_in(const ModelConfig& like, int layers, int ranks);
+
 /// A sequence, and the target token after each of its tokens. With a vision encoder, `patches` has rows of
 /// kPatchElements values, of an image. The image's tokens then replace the first tokens, which are not read.
 struct TokenSample {
