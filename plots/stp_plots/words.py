@@ -7,7 +7,11 @@ import re
 from dataclasses import dataclass, field
 from itertools import groupby
 
-AXES = ("tp", "pp", "cp", "dp")  # numbers of ranks: kAxes of lib/stp/model/strategy.h
+from stp_plots.files import ROOT, read_json
+
+_SCHEMA = read_json(ROOT / "results/schema/record.schema.json")["$defs"]
+_PARALLEL = _SCHEMA["configuration"]["properties"]["parallel"]["properties"]
+AXES = tuple(key for key in _SCHEMA["row"]["properties"] if _PARALLEL.get(key, {}).get("type") == "integer")  # numbers of ranks
 MINUS, NONE = "\N{MINUS SIGN}", "–"
 NUMERIC = re.compile(r"[+−]?[\d.]+(e[+-]?\d+)?( %)?\*?|–")
 

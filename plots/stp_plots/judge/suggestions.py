@@ -3,7 +3,7 @@
 import math
 
 from stp_plots.judge import null_model
-from stp_plots.words import AXES, number
+from stp_plots.words import number
 
 # No row twice, and none whose model was chosen by these throughputs.
 MEASURED = ("llm-a800", "mllm-a800", "cp-dp", "llm-h20", "korthikanti", "vtrain", "twist")
@@ -20,7 +20,7 @@ def _groups(experiment, reference):
     order = null_model.order_of_calibrated(experiment if experiment.rows["calibrated"].any() else reference)
     groups = {}
     for row in experiment.figure("throughput").dropna(subset=["ours", "published"]).itertuples():
-        ranks = {key: number(row.data.get(key)) if row.data.get(key) else 1 for key in (*AXES, "microbatch_size")}
+        ranks = {key: number(row.data.get(key)) if row.data.get(key) else 1 for key in ("tp", "pp", "cp", "dp", "microbatch_size")}
         size, dp = ranks.pop("microbatch_size"), ranks["dp"]
         key = (row.data["model"], row.data["seq"], math.prod(ranks.values()), row.data["microbatches"] * size * dp)
         groups.setdefault(key, []).append({"ours": row.ours, "published": row.published, "calibrated": row.calibrated,
