@@ -4,7 +4,6 @@ files are never overwritten.
     cli.py STP_BINARY [unittest arguments]
 """
 
-import itertools
 import json
 import os
 import re
@@ -32,25 +31,6 @@ class Arguments(CommandLine):
         self.assertTrue(printed.startswith("In units of F = I = W = 1 a layer, with two layers a rank, release chain and all-reduces of 0.25 a "))
         columns = [ours[0].index(name) for name in shown[0]]
         self.assertEqual([[row[column] for column in columns] for row in ours], shown)
-
-    def test_combinations_are_refused_as_listed(self):
-        listed = self.succeed("list", "combinations").stdout
-        self.assertRegex(listed, r"a vision encoder +cp, ring +is not built for models with a vision encoder\n")
-        self.assertRegex(listed, r"braid: paired +tp_overlap: megatron +is paired, .*\n")
-        self.assertRegex(listed, r"\nany other pair +nothing")
-        for name, option in itertools.product(("vocab-1", "vocab-2", "interlaced"), ("zero: 1", r"offload\.chunks")):
-            self.assertRegex(listed, f"{name} +{option} +is not built with the vocabulary on all ranks, as {name} has it")
-        self.assertRegex(listed, r"vocab-2 +vocabulary: vocab-1 +vocab-2 has two pipelines or shares its vocabulary already\n")
-        for option in ("zero: 1", "post_validation", r"offload\.chunks", "tp_overlap: domino"):
-            self.assertRegex(listed, f"vocabulary: vocab-1 +{option} +is not built with the vocabulary on all ranks, as stp.vocab-1 has it")
-        self.assertNotRegex(listed, r"(stp|v-half|1f1b-i|zb-v) +vocabulary: vocab-1")
-        self.assertRegex(listed, r"dualpipe +post_validation +is not built for the two pipelines of dualpipe\n")
-        tied = self.write(read_json(ROOT / "models/tiny.json") | {"name": "tied", "tied": True}, "tied.json")
-        self.refused(["run", self.write(changed(RUN, model=str(tied), schedules=["dualpipe"]), "run.json"), "--backend", "cpu"],
-                     "model.tied", "not built for the two pipelines of dualpipe; use another model, or another schedule")
-        self.assertNotRegex(listed, "1f1b-i +zero: 1|dualpipev|vocab-1 +(a model on hardware|sequence_parallel|offload |cp)")
-        grid = {"model": "mllm-14.9b", "vision_tokens": 1024, "parallel": {"pp": 4, "tp": 2, "cp": 2}}
-        self.refused(["simulate", self.write(changed(HARDWARE, **grid), "vision.json")], "is not built for models with a vision encoder")
 
     def test_doctor_says_what_works(self):
         done = self.run_stp("doctor")

@@ -57,7 +57,7 @@ class Manual(CommandLine):
             rows = self.succeed("list", kind).stdout.splitlines()[1:]
             self.assertEqual([row.split()[0] for row in rows], names)
         self.assertIn("zb-v", self.succeed("list", "schedules", "--names").stdout.split())
-        self.assertEqual(self.succeed("list").stdout.split(), ["scenarios", "models", "profiles", "schedules", "combinations"])
+        self.assertEqual(self.succeed("list").stdout.split(), ["scenarios", "models", "profiles", "schedules"])
         self.refused(["list", "gpus"], "KIND")
 
     def test_a_moved_tree_brings_its_data(self):

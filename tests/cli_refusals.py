@@ -258,6 +258,24 @@ class Rules(CommandLine):
         self.scenario_refused(changed(RUN, braid="timed"), "braid", "is timed, which needs times, and runs have none", "use static or sequential")
         unlike = changed(HARDWARE, braid="paired", microbatch_costs=[1.0] * HARDWARE["microbatches"])
         self.scenario_refused(unlike, "braid", "microbatch_costs make unlike")
+        megatron = changed(HARDWARE, braid="paired", sequence_parallel=True, tp_overlap="megatron")
+        self.scenario_refused(megatron, "braid", "is paired, whose barriers are between units")
+        tied = str(self.write(read_json(ROOT / "models/tiny.json") | {"name": "tied", "tied": True}, "tied.json"))
+        for fields, field in (({"model": tied}, "model.tied"), ({"post_validation": True}, "post_validation")):
+            self.refused(["run", self.write(changed(RUN, schedules=["dualpipe"], **fields)), "--backend", "cpu"], f": {field}: ",
+                         "is not built for the two pipelines of dualpipe; ")
+
+    def test_the_vocabulary_on_all_ranks(self):
+        base = changed(HARDWARE, parallel={"tp": 2, "pp": 4, "dp": 2}, layers_per_chunk="even")
+        shared = {"name": "stp", "vocabulary": "vocab-1"}
+        for schedule, name in (*((name, name) for name in ("vocab-1", "vocab-2", "interlaced")), (shared, "stp+vocab-1")):
+            for fields, field in (({"zero": 1}, "zero"), ({"offload": {"ratio": 0.5, "chunks": 1}}, "offload.chunks"),
+                                  ({"tp_overlap": "domino", "microbatch_size": 2}, "tp_overlap")):
+                self.refused(["simulate", self.write(changed(base, schedules=[schedule], **fields))], f": {field}: ",
+                             f"is not built with the vocabulary on all ranks, as {name} has it")
+        others = [shared | {"name": name} for name in ("v-half", "1f1b-i", "zb-v")]
+        self.succeed("simulate", self.write(changed(base, schedules=["vocab-1", shared, *others], configurations=[
+            {}, {"sequence_parallel": True}, {"offload": {"ratio": 0.5}}, {"parallel": {"tp": 2, "pp": 4, "cp": 2}}])))
 
     def test_schedule_files(self):
         printed = self.succeed("schedule", "1f1b", "--pp", 2, "--microbatches", 4, "--format", "json").stdout

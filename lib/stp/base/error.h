@@ -47,7 +47,6 @@ class InputError : public std::runtime_error {
 
   [[nodiscard]] const std::string& file() const { return file_; }
   [[nodiscard]] const std::string& field() const { return field_; }
-  [[nodiscard]] const std::string& problem() const { return problem_; }
 
  private:
   std::string file_, field_, problem_, remedy_;
