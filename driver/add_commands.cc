@@ -349,11 +349,6 @@ void add_compare(CLI::App& app, const Arguments& argv, int& status) {
           "With --profiles: also the shapes' GEMMs, and which property makes which part of a difference")
       ->needs(profiles);
   command
-      ->add_flag("--attribute-all", options->profiles.attribute_all,
-                 "With --profiles: attribute differences to properties in every configuration, not only in "
-                 "those that all scenarios share")
-      ->needs(profiles);
-  command
       ->add_option("--least-difference", options->least_difference,
                    "Differences of median times below this percentage count as the same")
       ->check(within(0.0, 1000.0))

@@ -44,13 +44,12 @@ int compare_command(const CompareOptions& options, const Arguments& argv) {
     profiles.attribute_shared = options.details || !options.json.empty() || !options.plot.empty();
     known["simulated"] = simulate_profiles(profiles);
   }
-  std::vector<std::string> arguments{
-      options.details || options.profiles.attribute_all ? "--details" : "--no-details",
-      "--json=" + options.json,
-      "--plot=" + options.plot,
-      "--least-difference=" + json_text(json(options.least_difference)),
-      "--",
-      nameless_file(record_text(known))};
+  std::vector<std::string> arguments{options.details ? "--details" : "--no-details",
+                                     "--json=" + options.json,
+                                     "--plot=" + options.plot,
+                                     "--least-difference=" + json_text(json(options.least_difference)),
+                                     "--",
+                                     nameless_file(record_text(known))};
   arguments.insert(arguments.end(), options.files.begin(), options.files.end());
   return run_python("plots/compare.py", arguments);
 }

@@ -446,8 +446,7 @@ json simulate_profiles(const ProfileSimulationOptions& options) {
   ProgressBar progress("simulating", configurations.size());
   on_all_cores(configurations.size(), [&](size_t i) {
     const bool shared = configurations[i].scenarios.size() == scenarios.size();
-    lines[i] = configuration_json(configurations[i], machines, choices,
-                                  options.attribute_all || (shared && options.attribute_shared));
+    lines[i] = configuration_json(configurations[i], machines, choices, shared && options.attribute_shared);
     lines[i]["shared"] = shared;
     progress.step();
   });

@@ -14,7 +14,6 @@ struct ProfileSimulationOptions {
   std::vector<std::string> schedules;  // empty: the scenarios' schedules
   std::vector<std::string> set;        // KEY=VALUE (changes.h); of a cluster: one more machine
   bool attribute_shared = true;        // show the attribution of configurations that all scenarios share
-  bool attribute_all = false;          // show every configuration's
 };
 
 /// Every configuration of the scenarios, at its largest number of microbatches, on every machine:

@@ -373,7 +373,7 @@ class CompareProfiles(CommandLine):
         scenario = changed(HARDWARE, microbatches=None, configurations=[
             {"microbatches": [8, 16]}, {"microbatches": 8, "parallel": {"tp": 8, "pp": 2}}])
         done = self.run_stp("compare", "--profiles", "h100", "mine.json", "--scenarios", self.write(scenario), "--schedules", "1f1b-i", "stp",
-                            "1f1b-i-braided", "--attribute-all", "--json", "-")
+                            "1f1b-i-braided", "--json", "-")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         comparison = json.loads(done.stdout)
         first, second = comparison["throughput"]

@@ -406,9 +406,6 @@ def throughput_text(comparison):
             table.rows.append(band_row("    band, %", [one["band"] for one in gains], 100))
         if any(one["published_over_baseline"] is not None for one in gains):
             table.rows.append(["    published", *published])
-        if any(one["best"] not in (None, gain["over"]) for one in gains):
-            table.rows.append([f"  {gain['of']} over the best", *(words.percent(one["over_best"]) + " " for one in gains)])
-            table.rows.append(["    which is", *((one["best"] or "–") + " " for one in gains)])
     return (f"{table.text()}{ACTIVATIONS_FIT} the machine's memory holds the activations, but not weights, gradients and AdamW's "
             f"fp32 state beside them\n{NOTHING_FITS} it does not hold the activations alone\n"
             "band: every uncertain value alone to its ends (docs/compare.md), the root of the sum of squares\n" +
