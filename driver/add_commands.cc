@@ -254,10 +254,10 @@ void add_search(CLI::App& app) {
   command->add_option("--seed", options->seed, "Random seed; it and --moves decide the result")
       ->check(within(0, 1e18))
       ->capture_default_str();
-  command->add_option("--moves", options->moves, "Orders to time (default: one to two minutes' worth)")
+  command
+      ->add_option("--moves", options->moves,
+                   "Orders to time (default: one to two minutes' worth; Ctrl-C keeps the best so far)")
       ->check(within(1, 1e12));
-  command->add_option("--time-limit", options->time_limit_s, "Seconds after which the search ends early")
-      ->check(within(0.1, 1e6));
   command->add_option("--out", options->out, "The schedule file, JSON; - for standard output")->required();
   add_set(command, options->set);
   command->footer(

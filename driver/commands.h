@@ -90,8 +90,7 @@ struct SearchOptions {
   int configuration = 1;
   std::string memory_limit;  // a number of activations, or "schedule:NAME"; "": none
   uint64_t seed = 1;
-  int64_t moves = 0;        // 0: by the size of the Program
-  double time_limit_s = 0;  // 0: none
+  int64_t moves = 0;  // 0: by the size of the Program
 };
 void search_command(const SearchOptions& options);
 

@@ -4,9 +4,11 @@
 """
 
 import json
+import os
 import re
+import signal
 
-from command_line import changed, CommandLine, HARDWARE, main, UNIT
+from command_line import changed, CommandLine, HARDWARE, Late, main, said_on, tried_again, UNIT
 
 
 class Search(CommandLine):
@@ -47,7 +49,23 @@ class Search(CommandLine):
     def test_says_why_it_ended(self):
         self.assertIn("within 0.1 % of the bound", self.search("--out", str(self.folder / "a.json"), "--set", "parallel.pp=1",
                                                                "--set", "layers_per_chunk=[1, 1]", "--set", "costs.unit.all_reduce=0"))
-        self.assertIn("time limit", self.search("--out", str(self.folder / "b.json"), "--time-limit", "0.1", moves="100000000"))
+
+    @tried_again
+    def test_an_interrupt_keeps_the_best_so_far(self):
+        screen, terminal = os.openpty()
+        with self.started("search", self.write(self.SCENARIO), "--moves", 10**8, "--out", "found.json", stderr=terminal) as run:
+            os.close(terminal)  # so that reading fails if the program ends
+            shown = b""
+            while b"searching" not in shown:
+                shown += os.read(screen, 1000)
+            run.send_signal(signal.SIGINT)
+            said = run.communicate(timeout=60)[0]
+        if run.returncode == 0:
+            raise Late
+        self.assertEqual(run.returncode, 128 + signal.SIGINT)
+        self.assertRegex(said, r" orders timed; interrupted\.\n$")
+        self.assertIn("stp: interrupted; the best order so far is written", said_on(screen))
+        self.succeed("validate", "found.json")
 
     def test_schedules_that_do_not_fit_a_list_of_layers_or_a_limit_are_left_out(self):
         scenario = self.write(changed(HARDWARE, schedules=["1f1b", "zb-v"], layers_per_chunk=[27, 1, 1, 1]))
