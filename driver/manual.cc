@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <sstream>
 
+#include "stp/base/error.h"
 #include "table.h"
 
 namespace stp {
@@ -35,10 +36,8 @@ std::vector<const CLI::Option*> options_of(const CLI::App& command) {
 }
 
 std::string command_names(const CLI::App& app) {
-  std::string names;
-  for (const CLI::App* command : app.get_subcommands({}))
-    names += (names.empty() ? "" : " ") + command->get_name();
-  return names;
+  return joined(
+      app.get_subcommands({}), [](const CLI::App* command) { return command->get_name(); }, " ");
 }
 
 // The kind of a command's positional; "" if it is a file.

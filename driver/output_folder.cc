@@ -52,8 +52,7 @@ void add_values(const json& object, const std::string& prefix, std::map<std::str
     } else if (!value.is_array()) {
       values[prefix + key] = value.is_null() ? "" : plain(value);
     } else if (std::ranges::none_of(value, [](const json& each) { return each.is_structured(); })) {
-      std::string& text = values[prefix + key];
-      for (const json& each : value) text += (text.empty() ? "" : " ") + plain(each);
+      values[prefix + key] = joined(value, plain, " ");
     }
   }
 }

@@ -8,6 +8,7 @@ import statistics
 import packages  # noqa: F401, I001 - before what needs them
 import numpy as np
 from stp_plots.read import benchmarks
+from stp_plots.words import plain_percent as percent
 
 MICRO, GIGA, MEBI = 1e-6, 1e9, 1 << 20
 ERROR_RATE = 0.05  # of an interval that goes from the least to the largest value
@@ -73,10 +74,6 @@ def spread(values):
     return statistics.mean(abs(value / middle - 1) for value in values)
 
 
-def percent(share):
-    return f"{100 * share:.1f} %"
-
-
 def measured(what, **values):
     return {**values, "source": "measured by microbench: " + what}
 
@@ -90,7 +87,7 @@ def gemms(rows):
         if key not in seen:
             seen.add(key)
             shapes.append({"product": key[0], "m": key[1], "n": key[2], "k": key[3], "us": round(row["seconds"] / MICRO, 3)})
-    rate = {key: value for key, value in ((tuple(row["parts"][1:5]), 1 / row["seconds"]) for row in alone)}
+    rate = {tuple(row["parts"][1:5]): 1 / row["seconds"] for row in alone}
     shares = {}
     for row in rows.of("gemm"):
         if row["busy"] > 1 and row["steady"]:

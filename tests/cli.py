@@ -48,10 +48,6 @@ class Arguments(CommandLine):
         self.refused(["schedule", "1f1b", "--pp", 2], "--microbatches")
         self.refused(["schedule", "1f1b", "--pp", "two", "--microbatches", 4], "stp: ", "--pp = two; stp schedule --help lists")
         self.refused(["schedule", "1f1b", "--pp", 2, "--microbatches", 4, "--format", "xml"], "--format")
-        for command in ([], ["reproduce"], ["simulate"], ["schedule"], ["validate"], ["compare"]):
-            done = self.run_stp(*command, "--help")
-            self.assertEqual((done.returncode, done.stderr), (0, ""))
-            self.assertIn("Usage", done.stdout)
         if os.access("/dev/full", os.W_OK):
             with open("/dev/full", "w", encoding="utf-8") as full:
                 self.assertEqual(subprocess.run([self.stp, "--help"], stdout=full, stderr=subprocess.PIPE, check=False).returncode, 1)

@@ -228,12 +228,9 @@ class Run(CommandLine):
 
     def test_a_text_is_data(self):
         text = self.write("all work and no play makes jack a dull boy. " * 20, "text.txt")
-        scenario = RUN | {"model": "bytes", "layers_per_chunk": [2, 2, 1, 1], "parallel": {"pp": 2}, "run": {"steps": 1, "text": str(text)}}
-        self.goes_on(scenario)
-
-    def goes_on(self, scenario):
-        """Two steps at once, or one after the other from a checkpoint, end with the same model."""
-        path = self.write(changed(scenario, schedules=["stp"], run=scenario["run"] | {"steps": 2}))
+        path = self.write(changed(RUN, model="bytes", schedules=["stp"], layers_per_chunk=[2, 2, 1, 1], parallel={"pp": 2},
+                                  run={"steps": 2, "text": str(text)}))
+        # Two steps at once, or one after the other from a checkpoint, end with the same model.
         for flags in (["--save", "whole"], ["--set", "run.steps=1", "--save", "half"], ["--set", "run.steps=1", "--resume", "half", "--save", "half"]):
             self.succeed("run", path, "--backend", "cpu", *flags)
         self.assertEqual(*((self.folder / name / "step-2/model.safetensors").read_bytes() for name in ("whole", "half")))

@@ -92,16 +92,15 @@ const std::vector<BuiltIn>& built_in_backends() {
 }
 
 const BuiltIn& built_in(const std::string& name) {
-  std::string all;
+  std::vector<std::string> names;
   for (const BuiltIn& each : built_in_backends()) {
     if (each.name == name) return each;
-    all += (all.empty() ? "" : " or ") + each.name;
+    names.push_back(each.name);
   }
+  const std::string all = joined(names, {}, " or ");
   if (name == "cuda")
     throw InputError("", "--backend", "this build has no CUDA backend",
                      "build where nvcc is found, or use " + all);
-  std::vector<std::string> names;
-  for (const BuiltIn& each : built_in_backends()) names.push_back(each.name);
   throw InputError("", "--backend", "\"" + name + "\" is not built in",
                    did_you_mean(name, names) + "use " + all);
 }

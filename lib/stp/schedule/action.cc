@@ -48,9 +48,8 @@ std::string to_string(const Action& action) {
 }
 
 std::string to_string(const Block& block) {
-  std::string text;
-  for (const Action& action : block.actions()) text += (text.empty() ? "" : "&") + to_string(action);
-  return text;
+  return joined(
+      block.actions(), [](const Action& action) { return to_string(action); }, "&");
 }
 
 Block parse_block(std::string_view text) {
