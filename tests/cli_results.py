@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from command_line import benchmarks, changed, CommandLine, CONFIG, main, PAIRS, PROFILES, read_json, ROOT, RUN, UNIT
+from command_line import benchmarks, changed, CommandLine, CONFIG, HARDWARE, main, PAIRS, PROFILES, read_json, ROOT, RUN, UNIT
 
 
 class Progress(CommandLine):
@@ -69,6 +69,140 @@ class Progress(CommandLine):
         self.shows(["comparing"], 8, "compare", "1.json", "2.json")
         said = self.said_on_terminal("compare", "--profiles", "a800", "h20", "--scenarios", "llm-h20", "--schedules", "stp")
         self.assertRegex(said, r"\rsimulating: (\d+) of \1(\033\[K)?\r\033\[K")
+
+
+def tensors_gb(row):
+    """Of the fullest rank."""
+    return max(sum(size for kind, size in rank["memory_bytes"].items() if kind != "fixed") for rank in row["ranks"]) / 1e9
+
+
+class Table(CommandLine):
+    def test_whose_kernels_and_what_rate_of_gemms_is_told(self):
+        for fields, said in (({}, "kernels: megatron (unfused); --set implementation=megatron-te for Transformer Engine's\n"),
+                             ({"implementation": "megatron-te"}, "kernels: megatron-te (Transformer Engine)\n"),
+                             ({"cluster": "a100"}, "GEMMs are at their best rate, not at what a power limit leaves in trainings, as the profile a100 has no")):
+            screen = self.succeed("simulate", self.write(changed(HARDWARE, **fields))).stdout
+            self.assertIn("\n" + said, screen)
+            self.assertEqual("best rate" in screen, fields.get("cluster") == "a100")
+        self.assertNotIn("kernels", self.succeed("simulate", self.write(UNIT)).stdout)
+
+    def test_what_would_have_to_fit(self):
+        both = changed(HARDWARE, schedules=["1f1b", "stp"])
+        rows = self.results(both)
+        total = [max(sum(rank["memory_bytes"].values()) for rank in row["ranks"]) / 1e9 for row in rows]
+        nearest = rows[total.index(min(total))]
+        for gpu in (min(total) - 5, 1):
+            screen = self.succeed("simulate", self.write(both), "--set", f"cluster.memory_gb={gpu}").stdout
+            line = next(line for line in screen.splitlines() if line.startswith("None fits"))
+            self.assertTrue(line.startswith(f"None fits. Nearest is {nearest['schedule']}, "), line)
+            self.assertIn(f" {min(total) - gpu:.1f} GB over, with ", line)
+            self.assertTrue(line.endswith(" GB of activations."), line)
+        self.assertNotIn("None fits", self.succeed("simulate", self.write(both), "--set", f"cluster.memory_gb={min(total) + 1}").stdout)
+        recomputed = self.succeed("simulate", self.write(both), "--set", "cluster.memory_gb=1", "--set", "recompute=full")
+        self.assertRegex(recomputed.stdout, r"GB of optimizer state\.")
+
+    def remedies(self, scenario, *arguments):
+        """What is said to make a row smaller: GB and throughput by change, in order."""
+        screen = self.succeed("simulate", self.write(scenario), *arguments).stdout.split("what makes it smaller (--set)")[1]
+        rows = re.findall(r"^(\S.*?)  +(\d+)  +([\d.]+)  +([+-][\d.]+) %  +(yes|maybe|no)", screen, re.MULTILINE)
+        self.gpus = {change: int(gpus) for change, gpus, *_ in rows}
+        return {change: (float(saved), float(faster), fits) for change, _, saved, faster, fits in rows}
+
+    def test_each_remedy_is_a_simulation_and_the_cheapest_comes_first(self):
+        base = changed(HARDWARE, schedules=["stp"], parallel={"tp": 8, "pp": 2, "dp": 2}, layers_per_chunk="even", microbatch_size=2)
+        (before,) = self.results(base)
+        total = [tensors_gb(before)]
+        found = self.remedies(base, "--set", f"cluster.memory_gb={total[0] - 3}")
+        self.assertIn("maybe", {fits for *_, fits in found.values()})  # what a800 needs besides tensors is not sure
+        found = self.remedies(base, "--set", f"cluster.memory_gb={total[0] - 3}", "cluster.fixed_memory_gb=0")
+        # Of 8 key and value heads 16 ranks are not possible.
+        self.assertEqual(set(found), {"sequence_parallel=true", "zero=1", "gradients=model", "recompute=full", "parallel.cp=2",
+                                      f"microbatch_size=1 microbatches={2 * base['microbatches']}", "parallel.pp=4",
+                                      'schedules=["stp-memory"]', 'schedules=["dualpipev"]'})
+        self.assertEqual({change for change, gpus in self.gpus.items() if gpus != 32}, {"parallel.cp=2", "parallel.pp=4"})
+        self.assertEqual({self.gpus["parallel.cp=2"], self.gpus["parallel.pp=4"]}, {64})
+        self.assertEqual([faster for _, faster, _ in found.values()], sorted((one[1] for one in found.values()), reverse=True))
+        of_batch = changed(base, microbatches=None, global_batch=4 * base["microbatches"])
+        self.assertIn("microbatch_size=1", self.remedies(of_batch, "--set", f"cluster.memory_gb={total[0] - 3}", "cluster.fixed_memory_gb=0"))
+        doubled = 2 * base["microbatches"]
+        for change, fields in (("sequence_parallel=true", {"sequence_parallel": True}), ("zero=1", {"zero": 1}),
+                               (f"microbatch_size=1 microbatches={doubled}", {"microbatch_size": 1, "microbatches": doubled}),
+                               ("recompute=full", {"recompute": "full"}), ('schedules=["dualpipev"]', {"schedules": ["dualpipev"]}),
+                               ("parallel.pp=4", {"parallel": {"tp": 8, "pp": 4, "dp": 2}})):
+            (after,) = self.results(changed(base, **fields))
+            smaller = tensors_gb(after)
+            ranks = fields.get("parallel", base["parallel"])["pp"] / 2
+            self.assertAlmostEqual(found[change][0], total[0] - smaller, delta=0.06)
+            self.assertAlmostEqual(found[change][1], 100 * (after["throughput_samples_per_s"] / before["throughput_samples_per_s"] / ranks - 1), delta=0.06)
+            self.assertEqual(found[change][2], "yes" if smaller <= total[0] - 3 else "no")
+
+    def test_that_the_fastest_alone_does_not_fit(self):
+        both = changed(HARDWARE, schedules=["1f1b-i", "stp"], microbatch_size=2)
+        total = [tensors_gb(row) for row in self.results(both)]
+        self.assertLess(total[0], total[1])
+        screen = self.succeed("simulate", self.write(both), "--set", f"cluster.memory_gb={sum(total) / 2}", "cluster.fixed_memory_gb=0").stdout
+        self.assertRegex(screen, r"\nThe fastest that fits: 1f1b-i, .*, microbatch size 2, m 8, .* tokens/s/GPU\.\n")
+        self.assertIn("The fastest does not fit: stp, ", screen)
+        self.assertIn('\nschedules=["stp-memory"] ', screen)
+
+    def test_what_may_fit_has_a_legend(self):
+        scenario = changed(HARDWARE, cluster="h100")
+        (row,) = self.results(scenario)
+        total = max(sum(rank["memory_bytes"].values()) for rank in row["ranks"]) / 1e9
+        screen = self.succeed("simulate", self.write(scenario), "--set", f"cluster.memory_gb={total}").stdout
+        self.assertRegex(screen, r"\nmaybe: what h100 needs besides tensors is \d\.\d to \d\.\d GB \(\d\.\d counted\), which decides it\n")
+
+    def table(self, **fields):
+        """(titles, rows of cells) of `stp simulate`."""
+        lines = self.succeed("simulate", self.write(changed(HARDWARE, **fields))).stdout.splitlines()
+        _, head, *rows, _legend = [line for line in lines if not line.startswith("kernels: ")]
+        cells = [re.split(r"  +", line.strip()) for line in (head, *rows)]
+        return cells[0], cells[1:]
+
+    def test_the_gap_is_what_the_step_takes_beyond_its_lower_bound(self):
+        both = {"schedules": ["1f1b-i", "stp"]}
+        head, cells = self.table(**both)
+        rows = self.record(changed(HARDWARE, **both))["results"]
+        gaps = [row["step_time_s"] / row["lower_bound_s"] - 1 for row in rows]
+        self.assertEqual([line[head.index("gap")] for line in cells], [f"{100 * gap:.1f} %" for gap in gaps])
+        path = self.write(changed(HARDWARE, **both))
+        shown = [self.succeed(*words).stdout for words in (["simulate", path], ["reproduce", path, "--no-plots", "--out", "out"])]
+        for text in shown:
+            self.assertRegex(text, f"no schedule can gain more than .*{100 * max(gaps):.1f} % at most")
+        self.assertIn("gap, %", shown[1])
+        for gap in gaps:
+            self.assertRegex(shown[1], rf"  {100 * gap:.1f}  ")
+
+    def test_fields_that_vary_are_columns_so_that_no_two_rows_look_alike(self):
+        fixed, rows = self.table()
+        self.assertEqual(fixed[:9], ["schedule", "model", "seq", "tp", "pp", "cp", "dp", "m", "step, s"])
+        for configurations, titles in (
+            ([{"microbatch_size": 1}, {"microbatch_size": 2}, {"recompute": "full"}], ["microbatch size", "recompute"]),
+            ([{"sequence_parallel": True}, {"cluster": "h20"}, {"name": "plain"}], ["cluster", "sequence parallel"]),
+            ([{"backward": "megatron"}, {"braid": "sequential"}, {"zero": 1, "parallel": {"tp": 4, "pp": 4, "dp": 2}}],
+             ["backward", "braid", "zero"]),
+            ([{"layers_per_chunk": "even"}, {}], ["layers per chunk"]),
+            ([{"implementation": "suite"}, {}], ["implementation"]),
+            ([{"scatter_transfers": True}, {}], ["scatter transfers"]),
+            ([{"parallel": {"tp": 4, "pp": 4, "cp": 2, "cp_method": method}} for method in ("ring", "all-to-all")], ["cp method"]),
+            ([{"schedules": [{"name": "zb-v", "memory_limit": limit}]} for limit in (4, 6)], ["memory limit"]),
+        ):  # fmt: skip
+            head, rows = self.table(configurations=configurations)
+            named = any("name" in each for each in configurations)
+            self.assertEqual([title for title in head if title not in fixed], ["name"] * named + titles)
+            self.assertEqual(len(head), len(set(head)))
+            self.assertEqual(len({tuple(row[:head.index("step, s")]) for row in rows}), len(configurations))
+        splits = [[4] * 7 + [2], [2] + [4] * 7]  # too long for a cell
+        screen = self.succeed("simulate", self.write(changed(HARDWARE, configurations=[{"layers_per_chunk": split} for split in splits]))).stdout
+        for number, split in enumerate(splits, 1):
+            self.assertIn(f"\nlayers per chunk #{number}: {split}\n", screen)
+
+    def test_tokens_and_utilisation(self):
+        head, [row] = self.table()
+        [result] = self.results(HARDWARE)
+        tokens = result["throughput_samples_per_s"] * result["seq"] / 16
+        self.assertEqual(row[head.index("tokens/s/GPU")], f"{tokens:.0f}")
+        self.assertEqual(row[head.index("MFU")], f"{100 * result['mfu']:.1f} %")
 
 
 class Pairs(CommandLine):

@@ -383,7 +383,7 @@ std::vector<int> fastest_nearby(std::vector<int> split, const std::vector<int>& 
   bool other_fits = true;
   for (int stage = 0; stage < placement.stages(); ++stage)
     other_fits = other_fits && fits_rank_of(stage, other, placement, fits);
-  if (other_fits && simulated.insert(other).second && --most > 0) of_other = step_seconds(other);
+  if (other_fits && simulated.insert(other).second) of_other = step_seconds(other);
   for (bool moved = true; moved;) {
     moved = false;
     for (int from = first; from < placement.stages(); ++from)

@@ -58,8 +58,8 @@ using StepSeconds = std::function<double(const std::vector<int>& layers)>;
 /// Improves `split` by simulation, which knows the order of the schedule: moves single layers between
 /// adjacent virtual stages and between the chunks of a rank, while a step gets shorter by 0.01 % or more and
 /// the split fits. If `other` fits and is faster than what comes of that, improves `other`. Tries at most
-/// `most` splits, and none whose busiest rank's compute, `microbatches` times that of one microbatch, is
-/// already too long. Simulates none twice.
+/// `most` other splits, and none whose busiest rank's compute, `microbatches` times that of one microbatch,
+/// is already too long. Simulates none twice.
 std::vector<int> fastest_nearby(std::vector<int> split, const std::vector<int>& other,
                                 const SplitCosts& costs, const Placement& placement, int first,
                                 const Fits& fits, double microbatches, const StepSeconds& step_seconds,

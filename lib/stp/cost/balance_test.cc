@@ -186,8 +186,7 @@ TEST(Balance, NearbySplitsAreTriedByTheirSteps) {
   EXPECT_THAT(from({3, 3, 2, 2}, all_fit, 1, 0), ElementsAre(3, 3, 2, 2));
   EXPECT_EQ(asked, 0);
   // Another split that is faster than what comes out, and fits, takes its place.
-  EXPECT_THAT(from({5, 0, 0, 5}, all_fit, 1, 1, 0, {3, 2, 3, 2}), ElementsAre(5, 0, 0, 5));
-  EXPECT_THAT(from({5, 0, 0, 5}, all_fit, 1, 2, 0, {3, 2, 3, 2}), ElementsAre(3, 2, 3, 2));
+  EXPECT_THAT(from({5, 0, 0, 5}, all_fit, 1, 1, 0, {3, 2, 3, 2}), ElementsAre(3, 2, 3, 2));
   EXPECT_EQ(from({5, 0, 0, 5}, all_fit, 1, 1000, 0, target), target);
   EXPECT_THAT(from({5, 0, 0, 5}, two_behind, 1, 2, 0, target), ElementsAre(4, 1, 0, 5));
   EXPECT_FALSE(twice);
