@@ -318,7 +318,7 @@ class Claims(unittest.TestCase):
         text = (ROOT / "README.md").read_text(encoding="utf-8")
         found = pages.Records(read_folder(KEPT), [])
         within, more = found.replayed_error("predicted_s"), pages.words.span(found.replayed_error("under_power_limit_s").values, 1, " % more")
-        self.assertIn(f"within {within.largest.strip('+')} of its", text)
+        self.assertIn(f"within {within.largest.strip('+−')} of its", text)
         self.assertIn(more, text)
         listed = claims.listed("claims")
         for run, same in ((KEPT, True), (self.changed_run("llm-a800", faster), False)):
