@@ -97,7 +97,7 @@ constexpr const ExchangeRule& rule_of(Exchange exchange) { return kExchanges[sta
 /// divides its width. tp_overlap divides a linear layer by rows in the part before the core, and by output
 /// columns in F's part after it. Context parallelism divides a core by ring steps or by heads
 /// (Strategy::steps).
-struct Component {
+struct Component {  // NOLINT(clang-analyzer-optin.performance.Padding): few rows, in reading order
   ComponentKind kind;
   UnitPart part;                     // in F; I has the parts in reverse order. whole: the unit has no parts
   Width width;                       // of the output

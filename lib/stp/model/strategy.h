@@ -96,7 +96,7 @@ struct Axes {
   [[nodiscard]] constexpr Axes without(const Axes& others) const {
     return {tp && !others.tp, cp && !others.cp, dp && !others.dp, pp && !others.pp};
   }
-  auto operator<=>(const Axes&) const = default;
+  auto operator<=>(const Axes&) const = default;  // NOLINT(modernize-use-nullptr): of clang-tidy 14
 };
 inline constexpr Axes kAllAxes{.tp = true, .cp = true, .dp = true, .pp = true};
 /// Along these, ranks hold the same of every parameter, and gradients from other tokens.
@@ -182,7 +182,7 @@ struct Strategy {
 };
 
 /// The numbers of ranks that divide a model, by their names in scenarios and records.
-struct Axis {
+struct Axis {  // NOLINT(clang-analyzer-optin.performance.Padding): four rows, in reading order
   const char* name;
   int Strategy::*ranks;
   int most;

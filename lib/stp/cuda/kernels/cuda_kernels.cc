@@ -1,7 +1,5 @@
 #include "stp/cuda/kernels/cuda_kernels.h"
 
-#include <utility>
-
 #include "stp/cuda/cuda_check.h"
 #include "stp/cuda/cuda_device.h"
 #include "stp/cuda/examine.h"
@@ -23,7 +21,7 @@ size_t statistics_bytes(const TensorView& log_sum_exp) {
 }  // namespace
 
 CudaKernels::CudaKernels(CudaDevice& device, CudaAttention attention, GemmOptions gemm)
-    : device_(device), attention_(attention), gemm_(std::make_unique<Gemm>(device, std::move(gemm))) {
+    : device_(device), attention_(attention), gemm_(std::make_unique<Gemm>(device, gemm)) {
   if (attention == CudaAttention::cudnn) cudnn_ = make_cudnn_attention();
 }
 
