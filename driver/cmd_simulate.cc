@@ -63,21 +63,6 @@ std::string offload_text(const Result& result) {
          " (chosen: " + fixed(ratio, 2) + (ratio > bound ? ", which exceeds it)" : ")");
 }
 
-// Whose kernels were priced, as `stp compare --profiles` says it.
-std::string kernels_text(const std::set<std::string>& implementations) {
-  constexpr std::pair<const char*, const char*> kKernels[] = {
-      {"megatron", " (unfused)"}, {"megatron-te", " (Transformer Engine)"}, {"suite", " (fused)"}};
-  const auto described = [&](const std::string& word) {
-    const auto* const found = std::ranges::find(kKernels, word, [](const auto& each) { return each.first; });
-    return word + (found == std::end(kKernels) ? "" : found->second);
-  };
-  return wrapped("kernels: " + joined(implementations, described) +
-                 (implementations.contains("megatron-te")
-                      ? ""
-                      : "; --set implementation=megatron-te for Transformer Engine's")) +
-         "\n";
-}
-
 // A row, and what it was made of.
 struct Row {
   Result result;
@@ -243,7 +228,7 @@ std::string SimulatedRows::text(const std::string& file) const {
                            : "Largest offload ratio with which a copy to the host takes no longer than a "
                              "forward of the warm-up: " +
                                  offload_ + ".\n") +
-         (kernels_.empty() ? "" : kernels_text(kernels_)) + joined(best_rates_, {}, "");
+         (kernels_.empty() ? "" : wrapped(kernels_text(kernels_)) + "\n") + joined(best_rates_, {}, "");
 }
 
 }  // namespace

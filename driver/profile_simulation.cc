@@ -10,6 +10,7 @@
 
 #include "all_cores.h"
 #include "baselines/registry.h"
+#include "choices.h"
 #include "compared_machines.h"
 #include "interrupt.h"
 #include "progress.h"
@@ -441,6 +442,14 @@ json simulate_profiles(const ProfileSimulationOptions& options) {
     const auto& hardware = *configuration.experiment.hardware;
     result["models"][hardware.model.name] = *hardware.model_data.content;
   }
+
+  std::set<std::string> implementations;
+  for (const ComparedConfiguration& configuration : configurations)
+    implementations.insert(word_of(configuration.experiment.hardware->implementation, kImplementations));
+  result["kernels"] = kernels_text(implementations);
+  result["at_best_rate"] = json::array();
+  for (const ComparedMachine& machine : machines)
+    if (at_best_rate(*machine.profile_json)) result["at_best_rate"].push_back(machine.profile.name);
 
   std::vector<json> lines(configurations.size());
   ProgressBar progress("simulating", configurations.size());

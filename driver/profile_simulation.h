@@ -23,6 +23,7 @@ struct ProfileSimulationOptions {
 ///       "by machine" has their order. A fitted value is uncertain only where another machine carries it over
 ///     without_fixed_memory: the machines whose profiles have no fixed_memory_gb, for which it is counted on
 ///       none; empty where all or none have it
+///     at_best_rate: the machines whose GEMMs no power limit slows; kernels: whose they are, in words
 ///     configurations: [{model, implementation, seq, microbatch_size, tp, pp, microbatches,
 ///       shared: whether every scenario has it, attributed: whether to show its attribution,
 ///       gemms: of one layer on one rank [{of: unit and pass, m, n, k, seconds: by machine}],

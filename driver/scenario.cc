@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -87,13 +88,31 @@ void say_differences(const Scenario& scenario) {
   }
 }
 
+bool at_best_rate(const json& profile) {
+  return !profile.contains("gemm_sustained") && !profile.contains("gemm_measured") &&
+         !profile.at("gemm_efficiency").value("fitted", false);
+}
+
 std::string best_rate_note(const NamedData& cluster) {
   const json& profile = *cluster.content;
-  if (profile.contains("gemm_sustained") || profile.contains("gemm_measured") ||
-      profile.at("gemm_efficiency").value("fitted", false))
-    return "";
+  if (!at_best_rate(profile)) return "";
   return "GEMMs are at their best rate, not at what a power limit leaves in trainings, as the profile " +
          profile.at("name").get<std::string>() + " has no gemm_sustained.";
+}
+
+std::string kernels_text(const std::set<std::string>& implementations) {
+  const std::map<std::string, std::string> described{{"megatron", "megatron (unfused)"},
+                                                     {"megatron-te", "megatron-te (Transformer Engine)"},
+                                                     {"suite", "suite (fused)"}};
+  return "kernels: " +
+         joined(implementations,
+                [&](const std::string& word) {
+                  const auto found = described.find(word);
+                  return found == described.end() ? word : found->second;
+                }) +
+         (implementations.contains("megatron-te")
+              ? ""
+              : "; --set implementation=megatron-te for Transformer Engine's");
 }
 
 void say_overridden(const json& profile, const std::string& file) {

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -163,9 +164,12 @@ void say_overridden(const nlohmann::json& profile, const std::string& file);
 /// Engine.
 void say_overridden_attention(const nlohmann::json& profile, const std::string& file);
 
-/// What to know of a profile whose GEMMs no power limit slows, as `stp compare --profiles` says it; "" of one
-/// with gemm_sustained, or with measured or fitted rates.
+/// Whether no power limit slows a profile's GEMMs: it has no gemm_sustained, nor measured or fitted rates.
+bool at_best_rate(const nlohmann::json& profile);
+/// What to know of such a profile; "" of another.
 std::string best_rate_note(const NamedData& cluster);
+/// Whose kernels were priced.
+std::string kernels_text(const std::set<std::string>& implementations);
 
 /// The names of the suite's scenarios, in `reproduce`'s order.
 std::vector<std::string> suite_scenarios();

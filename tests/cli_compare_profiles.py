@@ -189,7 +189,7 @@ class CompareProfiles(CommandLine):
         self.assertRegex(screen[3], r"^  12 of 24 values assumed, 2 fitted, 10 sourced; the others have no range that shows, ")
         self.assertEqual(*(f"{end:.2f}" for end in second["band_without_assumed"]))
         end = screen.index("")
-        self.assertEqual(screen[end - 3], "kernels: megatron (unfused), of the scenarios; --set implementation=megatron-te for Transformer Engine's")
+        self.assertEqual(screen[end - 3], "kernels: megatron (unfused); --set implementation=megatron-te for Transformer Engine's")
         self.assertEqual(" ".join(screen).count("(shared unknowns cancel)"), 1)
 
     def test_the_gain_by_tp_follows_from_the_figures(self):
@@ -235,7 +235,7 @@ class CompareProfiles(CommandLine):
         rows = self.results(changed(HARDWARE, schedules=["1f1b-i", "stp"], implementation="megatron-te"))
         for row, schedule in zip(rows, comparison["throughput"][0]["schedules"]):
             self.assertAlmostEqual(schedule["cells"][0]["throughput_samples_per_s"], row["throughput_samples_per_s"], places=9)
-        self.assertIn("kernels: megatron-te (Transformer Engine), of the scenarios\n", screen)
+        self.assertIn("kernels: megatron-te (Transformer Engine)\n", screen)
         self.refused([*command, "cluster=h100"], "--set", "is of a cluster", "change a copy of the last one")
 
     def test_a_changed_copy_is_one_more_machine(self):

@@ -225,7 +225,7 @@ def compare(simulated):
             attribution.append({**one, "published_gain_from": published[one["from"]],
                                 "published_gain_to": published[one["to"]]})
     return {"kind": "profiles", "evidence": "simulated", "answers": answers(simulated), "machines": machines,
-            **{key: simulated[key] for key in ("scenarios", "gain", "schedules", "models", "without_fixed_memory")},
+            **{key: simulated[key] for key in ("scenarios", "gain", "schedules", "models", "without_fixed_memory", "at_best_rate", "kernels")},
             "implementations": sorted({line["implementation"] for line in simulated["configurations"]}),
             **piece_figures(simulated["configurations"], peaks), "throughput": throughput, "attribution": attribution,
             "clusters": {machine["name"]: machine["profile"] for machine in simulated["machines"]}}

@@ -349,25 +349,15 @@ def answers_text(comparison):
     return text + basis_of_all(comparison)
 
 
-KERNELS = {"megatron": "megatron (unfused)", "megatron-te": "megatron-te (Transformer Engine)", "suite": "suite (fused)"}
-
-
 def basis_of_all(comparison):
     """What all machines' figures have in common."""
-    text = "kernels: " + ", ".join(KERNELS.get(one, one) for one in comparison["implementations"]) + ", of the scenarios"
-    if "megatron-te" not in comparison["implementations"]:
-        text += "; --set implementation=megatron-te for Transformer Engine's"
-    text = wrapped(text)
+    text = wrapped(comparison["kernels"])
     if any(len(each["machines"]) > 1 for one in comparison["answers"] for each in one["variations"]):
         text += wrapped("A value that is uncertain and equal on both machines counts as one unknown in their ratio (shared unknowns cancel)")
-    profiles = comparison["clusters"].items()
-    shares = [f"{name} {profile['gemm_sustained']['value']}" for name, profile in profiles if "gemm_sustained" in profile]
-    # A fitted or measured rate is of trainings, or of this machine.
-    best = [name for name, profile in profiles
-            if "gemm_sustained" not in profile and "gemm_measured" not in profile and not profile["gemm_efficiency"].get("fitted")]
-    if shares and best:
-        text += wrapped(f"GEMMs are at their best rate, not at what a power limit leaves in trainings, as profiles have no gemm_sustained: {words.word(best)} "
-                        f"(others: {words.word(shares)})")
+    shares = [f"{name} {profile['gemm_sustained']['value']}" for name, profile in comparison["clusters"].items() if "gemm_sustained" in profile]
+    if shares and comparison["at_best_rate"]:
+        text += wrapped("GEMMs are at their best rate, not at what a power limit leaves in trainings, as profiles have no gemm_sustained: "
+                        f"{words.word(comparison['at_best_rate'])} (others: {words.word(shares)})")
     if comparison["without_fixed_memory"]:
         text += wrapped("What a GPU needs besides tensors (fixed_memory_gb) is counted on none, as profiles lack it: "
                         f"{words.word(comparison['without_fixed_memory'])}")
