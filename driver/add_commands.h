@@ -10,6 +10,7 @@ namespace stp {
 
 /// Adds all commands. Those that end with an exit code of their own set `status`.
 void add_commands(CLI::App& app, const Arguments& argv, int& status);
+void add_tune(CLI::App& app, const Arguments& argv);
 
 /// Accepts numbers in [low, high]; CLI::Range accepts nan, and CLI::PositiveNumber names a limit of 309
 /// digits.

@@ -5,18 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "backend_commands.h"
 #include "profile_simulation.h"
 #include "run_measured.h"
 #include "scenario.h"
 #include "stp/schedule/generator.h"
 
-namespace CLI {
-class App;
-}
-
 namespace stp {
-
-using Arguments = std::vector<std::string>;  // the program's, its name first
 
 /// The exit code of a program that ends with `error`.
 int exit_code_of(const std::exception& error);
@@ -57,8 +52,7 @@ struct TuneOptions {
   std::optional<double> band;  // per cent within which steps count as equal; none: from rows of this GPU
   bool exhaustive = false;     // simulates all that fits
 };
-/// Adds the command, with its options.
-void add_tune(CLI::App& app, const Arguments& argv);
+void tune_command(const TuneOptions& options, const Arguments& argv);
 
 struct RunOptions {
   std::vector<std::string> set;  // KEY=VALUE
@@ -72,8 +66,6 @@ struct RunOptions {
   std::string replay_cluster;
   std::string inject;  // a fault (injected_fault.h); "": none
 };
-/// Returns the exit code.
-int run_command(const RunOptions& options, const Arguments& argv);
 
 struct ScheduleOptions {
   std::string name, format = "text";
@@ -134,12 +126,6 @@ struct CompareOptions {
 };
 /// Returns the exit code of the Python program, which prints why it is not 0.
 int compare_command(const CompareOptions& options, const Arguments& argv);
-
-/// Prints what each backend finds of what it needs. False if there is one for devices, and no device that it
-/// can use.
-bool doctor_command(const Arguments& argv);
-/// The version and what is built in.
-std::string version_text(const Arguments& argv);
 
 /// Unit costs to compare schedules and validate files: F = I = W = 1 per layer, half for attention and half
 /// for MLP; with `all_reduces`, 0.25 of them per layer and direction.

@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "commands.h"
+#include "backend_commands.h"
 #include "run_python.h"
 
 namespace stp {

@@ -2,6 +2,7 @@
 // collective behind it. Private to this module.
 #pragma once
 
+#include <array>
 #include <functional>
 
 #include "stp/program/builder.h"
@@ -20,11 +21,13 @@ struct SegmentOf {
 
 class UnitOps {
  public:
-  UnitOps(const Lowering& lowering, ProgramBuilder& builder) : strategy_(lowering.strategy), b_(builder) {}
+  UnitOps(const Lowering& lowering, ProgramBuilder& builder) : strategy_(lowering.strategy), b_(builder) {
+    for (const Unit unit : kUnits) divided_[static_cast<size_t>(unit)] = strategy_.divides(unit);
+  }
 
   /// Whether the segment's compute is in parts.
   [[nodiscard]] bool in_parts(const Segment& segment) const {
-    return segment.main != Segment::Main::weight_gradients && strategy_.divides(segment.unit);
+    return segment.main != Segment::Main::weight_gradients && divided_[static_cast<size_t>(segment.unit)];
   }
   /// Whether collectives stand between the steps of its parts.
   [[nodiscard]] bool overlaps(const Segment& segment) const {
@@ -76,6 +79,7 @@ class UnitOps {
   void set_part(OpId op, UnitPart part, int step);
 
   const Strategy strategy_;
+  std::array<bool, kUnits.size()> divided_{};  // by strategy_
   ProgramBuilder& b_;
 };
 

@@ -77,12 +77,9 @@ def draw(axes, sections, width=0, *, signed=False, letters=20, size=None):
     for at, bar in placed:
         if bar.mark and bar.ends():
             axes.annotate(bar.mark, (at, max(bar.ends())), (0, 4), textcoords="offset points", ha="center", fontsize=8)
-    if any(label for _, label in groups):
-        axes.set_xticks([at for at, _ in groups], [label for _, label in groups], minor=True)
+    style.name_places(axes, groups)
+    axes.tick_params(axis="x", length=0, pad=3 + 12 * max(label.count("\n") + bool(label) for _, label in groups))
     axes.set_xticks([at for at, _ in middles], [label for _, label in middles], fontsize=size)
-    axes.xaxis.remove_overlapping_locs = False  # a section's label may stand below a group's
-    axes.tick_params(axis="x", which="both", length=0)
-    axes.tick_params(axis="x", which="major", pad=3 + 12 * max(label.count("\n") + bool(label) for _, label in groups))
     axes.set_xlim(-0.4, max(width, start - SECTION_GAP) + 0.4)
     axes.set_ylim(*extent(bar for _, bar in placed))
     axes.yaxis.set_major_locator(style.ticks())

@@ -70,12 +70,9 @@ def _draw(axes, panel):
         x += count + 1
     for some, (_, colour) in zip(boxes, PARTS):
         style.add_boxes(axes, some, facecolor=colour)
-    axes.set_xticks([at for at, _ in ranks], [label for _, label in ranks], minor=True)
+    style.name_places(axes, ranks, fontsize=7, color=style.FAINT)
+    axes.tick_params(axis="x", length=0, pad=13)
     axes.set_xticks([at for at, _ in middles], [label for _, label in middles])
-    axes.xaxis.remove_overlapping_locs = False  # a schedule's name stands below the rank in its middle
-    axes.tick_params(axis="x", which="both", length=0)
-    axes.tick_params(axis="x", which="minor", labelsize=7, labelcolor=style.FAINT)
-    axes.tick_params(axis="x", which="major", pad=13)
     air = max(0, 5 - x) / 2  # keeps a single bar narrow
     axes.set_xlim(-1 - air, x - 1 + air)
     longest = max(times.sum(axis=1).max() for times in panel["rank_times"])
