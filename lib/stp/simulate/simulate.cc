@@ -144,7 +144,7 @@ class Engine {
   [[nodiscard]] const Stream& stream_of(OpId op) const { return streams_[program_.on_stream[op]]; }
   [[nodiscard]] bool known(OpId op) const { return timeline_.end[op] >= 0; }
 
-  void end(Stream& stream, OpId op, double time) {
+  [[gnu::always_inline]] void end(Stream& stream, OpId op, double time) {
     timeline_.end[op] = time;
     if (stream.kind == StreamKind::compute)
       account(program_, timeline_, op, stream.free_at, timeline_.ranks[stream.rank]);
@@ -276,17 +276,21 @@ class Engine {
     stream.needed = stream.cause = kNoOp;
     stream.owner = kNoOp;
     if (stream.next == kNoOp) return false;
+    double latest = kUnknown;
     for (const OpId needed : program_.dependencies(stream.next)) {
-      if (!known(needed)) {
+      const double end = timeline_.end[needed];
+      if (end == kUnknown) {
         const Stream& of = stream_of(stream.needed = needed);
         if (!of.is_lane() || of.rank != stream.rank) stream.owner = of.rank;
         look_at_horizon(stream);
         return false;
       }
-      const auto when = [&](OpId op) { return std::pair(timeline_.end[op], order(stream_of(op))); };
-      if (stream.cause == kNoOp || when(stream.cause) < when(needed)) stream.cause = needed;
+      if (end < latest || (end == latest && order(stream_of(needed)) <= order(stream_of(stream.cause))))
+        continue;
+      latest = end;
+      stream.cause = needed;
     }
-    stream.event = std::max(stream.cause == kNoOp ? 0 : timeline_.end[stream.cause], stream.free_at);
+    stream.event = std::max(latest, stream.free_at);
     return true;
   }
 
