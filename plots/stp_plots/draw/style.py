@@ -135,7 +135,8 @@ def name_places(axes, places, **look):
     """Names (at, name) directly below the axes, above its ticks' labels. Texts take a fraction of the time of ticks without marks."""
     transform, *_ = axes.get_xaxis_text1_transform(matplotlib.rcParams["xtick.minor.pad"])
     for at, name in places:
-        axes.text(at, 0, name, transform=transform, ha="center", va="top", in_layout=False, **{"color": INK} | look)
+        if name:
+            axes.text(at, 0, name, transform=transform, ha="center", va="top", in_layout=False, **{"color": INK} | look)
 
 
 def log_axis(axis, low, high):
