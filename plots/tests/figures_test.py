@@ -72,6 +72,14 @@ class FigureTest(unittest.TestCase):
         self.assertEqual(drawn(*many), (", ".join(["a model", *many]), ["s\N{NO-BREAK SPACE}1", "s\N{NO-BREAK SPACE}2"]))
         self.assertEqual(drawn("TP8")[0], "")
 
+    def test_bars_of_another_magnitude_have_rows_of_their_own(self):
+        def rows_of(*values):
+            sections = [bars.Section([f"s {i}"], [("", [bars.Bar("red", value)])]) for i, value in enumerate(values)]
+            return [len(axes.patches) for axes in bars.figure(sections, [], "y").axes]
+
+        self.assertEqual(rows_of(*[1, 2, 3, 4] * 2, *[100] * 4, *[2] * 5), [8, 4, 5])
+        self.assertEqual(rows_of(1, 2, 3, 4, 100), [5])
+
     def test_long_labels_lose_their_middle_and_no_word_is_broken(self):
         parts = [f"setting {i} of many" for i in range(20)]
         for most in (3, 7):

@@ -10,6 +10,7 @@ from stp_plots.draw import style
 NAN = math.nan
 GROUP_GAP, SECTION_GAP, LEAST_SECTION = 0.7, 1.5, 2.2  # in bars
 MOST_BARS = 56  # side by side in one row of a figure, gaps included
+MOST_APART, LEAST_RUN = 40, 4  # see runs_of(); a fortieth of the longest bar cannot be read
 LONG_LABEL = 4  # lines
 
 
@@ -95,6 +96,17 @@ def extent(bars):
     return (low - air if low < 0 else 0, high + air) if high > low else (0, 1)
 
 
+def runs_of(sections):
+    """`sections` in runs of LEAST_RUN or more, in which no section's longest bar is more than MOST_APART times another's; else all as one."""
+    runs = [[]]
+    for section in sections:
+        tops = [max([0, *(abs(end) for bar in one.bars() for end in bar.ends())]) for one in [*runs[-1], section]]
+        if max(tops) > MOST_APART * min(tops):
+            runs.append([])
+        runs[-1].append(section)
+    return runs if min(map(len, runs)) >= LEAST_RUN else [sections]
+
+
 def rows_of(sections):
     """`sections` in rows that fit a figure's width, about equally full."""
     total = sum(section.width() for section in sections)
@@ -118,7 +130,7 @@ def without_common(row):
 
 def figure(sections, legend, ylabel, xlabel="", *, signed=False, shared=False):
     """Rows of bars; `shared`: at one scale. Where labels would be long, what a row's labels have in common is its title."""
-    rows = rows_of(sections)
+    rows = [row for run in ([sections] if shared else runs_of(sections)) for row in rows_of(run)]
     width = max(sum(section.width() for section in row) - SECTION_GAP for row in rows)
     inches = min(style.FULL_WIDTH - 2.4, max(3.0, 0.42 * width))
     letters = inches / width / style.LETTER

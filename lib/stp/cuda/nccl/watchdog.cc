@@ -30,9 +30,13 @@ Watchdog::Call::~Call() {
 
 void Watchdog::watch() {
   std::unique_lock lock(mutex_);
+  bool is_late = false;
   while (!over_) {
     ends_.wait_for(lock, RunGuard::kPollInterval);
-    if (over_ || !current_ || current_->idle.time() <= current_->limit) continue;
+    const bool was_late = is_late;
+    is_late = current_ && current_->idle.time() > current_->limit;
+    // It looks twice: after a stop of the whole process, the call may be about to return.
+    if (over_ || !is_late || !was_late) continue;
     guard_.fail_idle(current_->what + " does not return", current_->limit);
     std::fprintf(stderr, "stp: %s; the process is ended\n", guard_.failure().c_str());
     std::_Exit(1);
