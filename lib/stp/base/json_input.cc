@@ -56,8 +56,14 @@ json parse_json(const std::string& text, const std::string& name) {
   // The parser takes a NUL byte for the end of its input.
   if (text.find('\0') != std::string::npos)
     throw InputError(name, "", "holds a NUL byte", "save it as plain text");
-  std::vector<std::set<std::string>> open;  // the keys seen in each object that is being read
-  std::string last_key;                     // the probable place of a syntax error
+  // The objects that are being read, each with its keys so far and the last of these. Together the last ones
+  // are the probable place of an error; it lacks the numbers of elements.
+  std::vector<std::pair<std::set<std::string>, std::string>> open;
+  const auto place_of_error = [&] {
+    std::string place;
+    for (const auto& [keys, last] : open) place += (place.empty() || last.empty() ? "" : ".") + last;
+    return place;
+  };
   const auto refuse_twice = [&](int depth, json::parse_event_t event, json& parsed) {
     if (depth > kDeepestJson)
       throw InputError(name, "", "is nested more than " + std::to_string(kDeepestJson) + " deep",
@@ -65,9 +71,10 @@ json parse_json(const std::string& text, const std::string& name) {
     if (event == json::parse_event_t::object_start) open.emplace_back();
     if (event == json::parse_event_t::object_end) open.pop_back();
     if (event == json::parse_event_t::key) {
-      last_key = parsed.get<std::string>();
-      if (!open.back().insert(last_key).second)
-        throw InputError(name, last_key, "is given twice", "keep one of them");
+      auto& [keys, last] = open.back();
+      last = parsed.get<std::string>();
+      if (!keys.insert(last).second)
+        throw InputError(name, place_of_error(), "is given twice", "keep one of them");
     }
     return true;
   };
@@ -78,13 +85,13 @@ json parse_json(const std::string& text, const std::string& name) {
     const auto because = [&](const char* words) { return reason.find(words) != std::string::npos; };
     const std::string place = name + ":" + line_and_column(text, error.byte);
     if (because("UTF-8"))
-      throw InputError(place, last_key, "holds bytes that are not UTF-8", "save it as UTF-8 text");
+      throw InputError(place, place_of_error(), "holds bytes that are not UTF-8", "save it as UTF-8 text");
     if (because("; expected end of input"))
       throw InputError(place, "", "text follows the end of the JSON value", "remove it");
-    throw InputError(place, last_key, "is not valid JSON",
+    throw InputError(place, place_of_error(), "is not valid JSON",
                      "numbers must be finite and plain, strings quoted, no comma before a closing bracket");
   } catch (const json::out_of_range&) {
-    throw InputError(name, "", "holds a number beyond double precision", "write a finite number");
+    throw InputError(name, place_of_error(), "holds a number beyond double precision", "write a finite number");
   }
 }
 

@@ -76,7 +76,7 @@ TEST(ParseJson, RefusesCommentsTrailingTextAndEmptyText) {
 TEST(ParseJson, RefusesNumbersBeyondDoublePrecision) {
   for (const std::string number : {"1e999", "-1e999", "1e309"})
     EXPECT_THAT(parse_refusal("{\"a\": " + number + "}"),
-                AllOf(StartsWith("f.json: "), HasSubstr("beyond double precision; write a finite number")));
+                AllOf(StartsWith("f.json: a: "), HasSubstr("beyond double precision; write a finite number")));
   EXPECT_EQ(parse_refusal("{\"a\": 1e308}"), "");
   EXPECT_EQ(parse_refusal("{\"a\": 1e-999}"), "");  // zero
 }
@@ -87,6 +87,8 @@ TEST(ParseJson, RefusesAKeyGivenTwiceInOneObjectAlone) {
         R"([{"x": 0}, {"a": 1, "b": [{"a": 1}], "a": 2}])", R"({"a": 1, "\u0061": 2})"})
     EXPECT_THAT(parse_refusal(text), AllOf(StartsWith("f.json: "), HasSubstr("a: is given twice; keep one")))
         << text;
+  EXPECT_EQ(parse_refusal(R"({"x": {"y": 1}, "b": {"c": [{"a": 1, "a": 2}]}})"),
+            "f.json: b.c.a: is given twice; keep one of them");
   EXPECT_EQ(parse_refusal(R"({"a": {"a": [{"a": 1}, {"a": 1}]}, "b": {"a": 1}})"), "");
 }
 
