@@ -20,15 +20,6 @@ std::vector<std::string> names_of_commands(const CLI::App& app) {
   return names;
 }
 
-}  // namespace
-
-std::string unknown_command(const CLI::App& app, const std::string& word) {
-  const std::vector<std::string> names = names_of_commands(app);
-  return "there is no command \"" + word + "\"; " + did_you_mean(word, names) + "there are " + joined(names);
-}
-
-namespace {
-
 CLI::Validator one_of(const std::vector<std::string>& words) {
   return {[words](const std::string& word) -> std::string {
             if (std::ranges::find(words, word) != words.end()) return "";
@@ -445,6 +436,11 @@ void add_manual(CLI::App& app) {
 }
 
 }  // namespace
+
+std::string unknown_command(const CLI::App& app, const std::string& word) {
+  const std::vector<std::string> names = names_of_commands(app);
+  return "there is no command \"" + word + "\"; " + did_you_mean(word, names) + "there are " + joined(names);
+}
 
 void add_commands(CLI::App& app, const Arguments& argv, int& status) {
   add_reproduce(app, argv);

@@ -339,42 +339,6 @@ std::vector<std::string> missing_fields(JsonInput& input) {
   return missing;
 }
 
-}  // namespace
-
-void refuse_missing(JsonInput& input) {
-  std::vector<std::string> missing;
-  if (!input.has("name")) missing.emplace_back("name");
-  std::map<std::string, std::vector<std::string>> places;  // by field: the configurations that lack it
-  size_t count = 1;
-  if (!input.has("configurations")) {
-    for (const std::string& field : missing_fields(input)) places[field] = {field};
-  } else {
-    const std::vector<ListedConfiguration> configurations = configurations_of(input);
-    count = configurations.size();
-    for (const auto& [entry, choice, fields] : configurations) {
-      JsonInput configuration(fields, entry, input);
-      for (const std::string& field : missing_fields(configuration))
-        places[field].push_back(entry + "." + field);
-    }
-  }
-  for (auto& [field, of] : places) {
-    if (of.size() == count)
-      missing.push_back(field);
-    else
-      missing.insert(missing.end(), of.begin(), std::unique(of.begin(), of.end()));  // once per entry
-  }
-  if (missing.empty()) return;
-  std::string problem = missing.size() == 1 ? "is missing" : "are missing",
-              remedy = missing.size() == 1 ? "add it" : "add them";
-  if (places.contains("costs")) {
-    problem += ", and so is model";
-    remedy = "write costs.unit for a unit-cost scenario, or model, cluster and seq for a hardware one";
-  }
-  throw InputError(input.file(), joined(missing), problem, remedy);
-}
-
-namespace {
-
 void check_braid_by_times(JsonInput& input, const Experiment& experiment) {
   const auto refuse = [&](const std::string& problem) {
     throw input.error("braid", "is " + word_of(experiment.braid, kBraids) + ", " + problem,
@@ -465,6 +429,38 @@ std::vector<int> read_global_batch(JsonInput& input, const Experiment& experimen
 }
 
 }  // namespace
+
+void refuse_missing(JsonInput& input) {
+  std::vector<std::string> missing;
+  if (!input.has("name")) missing.emplace_back("name");
+  std::map<std::string, std::vector<std::string>> places;  // by field: the configurations that lack it
+  size_t count = 1;
+  if (!input.has("configurations")) {
+    for (const std::string& field : missing_fields(input)) places[field] = {field};
+  } else {
+    const std::vector<ListedConfiguration> configurations = configurations_of(input);
+    count = configurations.size();
+    for (const auto& [entry, choice, fields] : configurations) {
+      JsonInput configuration(fields, entry, input);
+      for (const std::string& field : missing_fields(configuration))
+        places[field].push_back(entry + "." + field);
+    }
+  }
+  for (auto& [field, of] : places) {
+    if (of.size() == count)
+      missing.push_back(field);
+    else
+      missing.insert(missing.end(), of.begin(), std::unique(of.begin(), of.end()));  // once per entry
+  }
+  if (missing.empty()) return;
+  std::string problem = missing.size() == 1 ? "is missing" : "are missing",
+              remedy = missing.size() == 1 ? "add it" : "add them";
+  if (places.contains("costs")) {
+    problem += ", and so is model";
+    remedy = "write costs.unit for a unit-cost scenario, or model, cluster and seq for a hardware one";
+  }
+  throw InputError(input.file(), joined(missing), problem, remedy);
+}
 
 std::vector<Experiment> read_experiments(JsonInput& input, const std::string& field, const std::string& name,
                                          const Changes& changes, const Experiment::Hardware* known) {

@@ -24,7 +24,7 @@ def schedule(file, order):
     """A golden order as the suite's schedules are written."""
     order = file | order
     return {"schedule": order["schedule"], "placement": order["placement"], "pp": order["p"], "chunks": order["v"],
-            "microbatches": order["m"], "ranks": order["ranks"]}  # fmt: skip
+            "microbatches": order["m"], "ranks": [rank.split() for rank in order["ranks"]]}  # fmt: skip
 
 
 class GoldenFiles(CommandLine):

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -44,9 +46,15 @@ inline void use_our_letters(nlohmann::json& ranks, const std::string& name, int 
   }
 }
 
+inline std::vector<std::string> passes_of(const std::string& rank) {
+  std::istringstream passes(rank);
+  return {std::istream_iterator<std::string>(passes), {}};
+}
+
 inline Schedule read_golden(const nlohmann::json& data, const std::string& name) {
   nlohmann::json order{{"pp", data["p"]}, {"microbatches", data["m"]}, {"chunks", data["v"]}};
-  for (const char* same : {"schedule", "placement", "ranks"}) order[same] = data[same];
+  for (const char* same : {"schedule", "placement"}) order[same] = data[same];
+  for (const std::string rank : data["ranks"]) order["ranks"].push_back(passes_of(rank));
   if (data.contains("peak_microbatches")) use_our_letters(order["ranks"], data["schedule"], data["m"]);
   Schedule schedule = schedule_from_json(order, name);
   validate(schedule);

@@ -48,6 +48,24 @@ std::string line_and_column(const std::string& text, size_t byte) {
          ":" + std::to_string(at - line_begin + 1);
 }
 
+std::string read_all(const std::string& path) {
+  std::error_code unreadable;
+  std::ifstream file(path, std::ios::binary);
+  std::string text;
+  std::array<char, 1 << 16> piece;
+  const bool folder = std::filesystem::is_directory(path, unreadable);
+  while (!folder && file.read(piece.data(), piece.size()).gcount() > 0) {
+    text.append(piece.data(), file.gcount());
+    if (text.size() > kLargestInput)
+      throw InputError(path, "", "is larger than " + std::to_string(kLargestInput >> 20) + " MiB",
+                       "name a smaller file");
+  }
+  if (folder) throw InputError(path, "", "is a folder", "name a file");
+  if (!file.is_open() || unreadable || file.bad())
+    throw InputError(path, "", "cannot be read", "check the path and its permissions");
+  return text;
+}
+
 }  // namespace
 
 json parse_json(const std::string& text, const std::string& name) {
@@ -91,31 +109,10 @@ json parse_json(const std::string& text, const std::string& name) {
     throw InputError(place, place_of_error(), "is not valid JSON",
                      "numbers must be finite and plain, strings quoted, no comma before a closing bracket");
   } catch (const json::out_of_range&) {
-    throw InputError(name, place_of_error(), "holds a number beyond double precision", "write a finite number");
+    throw InputError(name, place_of_error(), "holds a number beyond double precision",
+                     "write a finite number");
   }
 }
-
-namespace {
-
-std::string read_all(const std::string& path) {
-  std::error_code unreadable;
-  std::ifstream file(path, std::ios::binary);
-  std::string text;
-  std::array<char, 1 << 16> piece;
-  const bool folder = std::filesystem::is_directory(path, unreadable);
-  while (!folder && file.read(piece.data(), piece.size()).gcount() > 0) {
-    text.append(piece.data(), file.gcount());
-    if (text.size() > kLargestInput)
-      throw InputError(path, "", "is larger than " + std::to_string(kLargestInput >> 20) + " MiB",
-                       "name a smaller file");
-  }
-  if (folder) throw InputError(path, "", "is a folder", "name a file");
-  if (!file.is_open() || unreadable || file.bad())
-    throw InputError(path, "", "cannot be read", "check the path and its permissions");
-  return text;
-}
-
-}  // namespace
 
 std::string read_file(const std::string& path) {
   if (path == "-") return read_file("/dev/stdin");

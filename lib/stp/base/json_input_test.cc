@@ -75,8 +75,9 @@ TEST(ParseJson, RefusesCommentsTrailingTextAndEmptyText) {
 
 TEST(ParseJson, RefusesNumbersBeyondDoublePrecision) {
   for (const std::string number : {"1e999", "-1e999", "1e309"})
-    EXPECT_THAT(parse_refusal("{\"a\": " + number + "}"),
-                AllOf(StartsWith("f.json: a: "), HasSubstr("beyond double precision; write a finite number")));
+    EXPECT_THAT(
+        parse_refusal("{\"a\": " + number + "}"),
+        AllOf(StartsWith("f.json: a: "), HasSubstr("beyond double precision; write a finite number")));
   EXPECT_EQ(parse_refusal("{\"a\": 1e308}"), "");
   EXPECT_EQ(parse_refusal("{\"a\": 1e-999}"), "");  // zero
 }

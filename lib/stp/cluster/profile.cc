@@ -290,6 +290,20 @@ void check_units(JsonInput& input, const HardwareProfile& profile) {
   check("memory_gb", profile.memory_bytes / kGiga, 0.5, 5000, "GB");
 }
 
+const MeasuredAllReduce* measured_for(const HardwareProfile& profile, int ranks) {
+  const auto& all = profile.all_reduce_measured;
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [&](const MeasuredAllReduce& curve) { return curve.ranks == ranks; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+double ring_latency(const HardwareProfile& profile, int ranks) {
+  return profile.all_reduce_latency_s + 2 * (ranks - 1) * profile.all_reduce_hop_latency_s;
+}
+double ring_seconds(const HardwareProfile& profile, double bytes, int ranks) {
+  return ring_latency(profile, ranks) + bytes * ring_share(ranks) / profile.all_reduce_bus_bytes_per_s;
+}
+
 }  // namespace
 
 HardwareProfile read_profile(const std::string& path) { return read_profile(read_json_file(path), path); }
@@ -318,24 +332,6 @@ HardwareProfile read_profile(const nlohmann::json& content, const std::string& f
 }
 
 double ring_share(int ranks) { return 2.0 * (ranks - 1) / ranks; }
-
-namespace {
-
-const MeasuredAllReduce* measured_for(const HardwareProfile& profile, int ranks) {
-  const auto& all = profile.all_reduce_measured;
-  const auto found = std::find_if(all.begin(), all.end(),
-                                  [&](const MeasuredAllReduce& curve) { return curve.ranks == ranks; });
-  return found == all.end() ? nullptr : &*found;
-}
-
-double ring_latency(const HardwareProfile& profile, int ranks) {
-  return profile.all_reduce_latency_s + 2 * (ranks - 1) * profile.all_reduce_hop_latency_s;
-}
-double ring_seconds(const HardwareProfile& profile, double bytes, int ranks) {
-  return ring_latency(profile, ranks) + bytes * ring_share(ranks) / profile.all_reduce_bus_bytes_per_s;
-}
-
-}  // namespace
 
 double all_reduce_seconds(const HardwareProfile& profile, double bytes, int ranks) {
   if (ranks == 1) return 0;

@@ -184,47 +184,6 @@ std::optional<Value> smallest(std::vector<Value> candidates, Possible possible) 
   return candidates[high];
 }
 
-}  // namespace
-
-SplitCosts split_costs(const CostTable& table, const Lowering& lowering, int stages) {
-  const Strategy& strategy = lowering.strategy;
-  const UnitChains units = unit_chains(table, lowering);
-  const auto seconds = [&](const PassChains& of) {
-    const auto sum = [&](const ChainCost& one, const ChainCost& other = {}) {
-      return one.compute + other.compute + (strategy.in_ring() ? 0 : one.cp + other.cp);
-    };
-    // GEMMs beside a collective have fewer SMs, so that B may take longer than I and W.
-    return strategy.parts_of_microbatch() * (sum(of.F) + std::min(sum(of.I, of.W), sum(of.B_I, of.B_W)));
-  };
-  const int again = strategy.recompute.first;
-  SplitCosts costs{.layer = seconds(again > 0 ? units.other : units.layer),
-                   .stage = std::vector<double>(stages),
-                   .layer_factors = {},
-                   .again = 0,
-                   .first = again};
-  costs.again = seconds(units.layer) - costs.layer;
-  costs.stage.front() += seconds(units.first);
-  costs.stage.back() += seconds(units.head);
-  return costs;
-}
-
-std::vector<double> SplitCosts::of_stages(const std::vector<int>& layers) const {
-  std::vector<double> seconds = stage;
-  auto factor = layer_factors.begin();
-  for (size_t each = 0; each < seconds.size(); ++each) {
-    if (layer_factors.empty()) {
-      seconds[each] += of_layers(layers[each]);
-    } else {
-      seconds[each] += layer * std::accumulate(factor, factor + layers[each], 0.0) +
-                       again * std::accumulate(factor, factor + std::min(first, layers[each]), 0.0);
-      factor += layers[each];
-    }
-  }
-  return seconds;
-}
-
-namespace {
-
 double of_busiest_rank(const std::vector<double>& of_stages, const Placement& placement) {
   double longest = 0;
   for (int rank = 0; rank < placement.ranks(); ++rank) {
@@ -234,20 +193,6 @@ double of_busiest_rank(const std::vector<double>& of_stages, const Placement& pl
   }
   return longest;
 }
-
-}  // namespace
-
-double bottleneck_seconds(const SplitCosts& costs, const std::vector<int>& layers,
-                          const Placement& placement) {
-  const std::vector<double> seconds = costs.of_stages(layers);
-  double longest = of_busiest_rank(seconds, placement);
-  if (!adjacent_stages_count(placement)) return longest;
-  for (int stage = 1; stage < placement.stages(); ++stage)
-    longest = std::max(longest, seconds[stage - 1] + seconds[stage]);
-  return longest;
-}
-
-namespace {
 
 // The split of equal layers.
 std::optional<std::vector<int>> uniform_partition(int layers, const SplitCosts& costs,
@@ -342,7 +287,64 @@ void improve(std::vector<int>& split, const SplitCosts& costs, const Placement& 
   }
 }
 
+// The stages that may take a layer from `stage`: its neighbours, and those of its rank.
+std::set<int> nearby(int stage, const Placement& placement, int first) {
+  std::set<int> stages{stage - 1, stage + 1};
+  for (int chunk = 0; chunk < placement.chunks(); ++chunk)
+    stages.insert(placement.stage(placement.rank_of(stage), chunk));
+  stages.erase(stage);
+  std::erase_if(stages, [&](int each) { return each < first || each >= placement.stages(); });
+  return stages;
+}
+
 }  // namespace
+
+SplitCosts split_costs(const CostTable& table, const Lowering& lowering, int stages) {
+  const Strategy& strategy = lowering.strategy;
+  const UnitChains units = unit_chains(table, lowering);
+  const auto seconds = [&](const PassChains& of) {
+    const auto sum = [&](const ChainCost& one, const ChainCost& other = {}) {
+      return one.compute + other.compute + (strategy.in_ring() ? 0 : one.cp + other.cp);
+    };
+    // GEMMs beside a collective have fewer SMs, so that B may take longer than I and W.
+    return strategy.parts_of_microbatch() * (sum(of.F) + std::min(sum(of.I, of.W), sum(of.B_I, of.B_W)));
+  };
+  const int again = strategy.recompute.first;
+  SplitCosts costs{.layer = seconds(again > 0 ? units.other : units.layer),
+                   .stage = std::vector<double>(stages),
+                   .layer_factors = {},
+                   .again = 0,
+                   .first = again};
+  costs.again = seconds(units.layer) - costs.layer;
+  costs.stage.front() += seconds(units.first);
+  costs.stage.back() += seconds(units.head);
+  return costs;
+}
+
+std::vector<double> SplitCosts::of_stages(const std::vector<int>& layers) const {
+  std::vector<double> seconds = stage;
+  auto factor = layer_factors.begin();
+  for (size_t each = 0; each < seconds.size(); ++each) {
+    if (layer_factors.empty()) {
+      seconds[each] += of_layers(layers[each]);
+    } else {
+      seconds[each] += layer * std::accumulate(factor, factor + layers[each], 0.0) +
+                       again * std::accumulate(factor, factor + std::min(first, layers[each]), 0.0);
+      factor += layers[each];
+    }
+  }
+  return seconds;
+}
+
+double bottleneck_seconds(const SplitCosts& costs, const std::vector<int>& layers,
+                          const Placement& placement) {
+  const std::vector<double> seconds = costs.of_stages(layers);
+  double longest = of_busiest_rank(seconds, placement);
+  if (!adjacent_stages_count(placement)) return longest;
+  for (int stage = 1; stage < placement.stages(); ++stage)
+    longest = std::max(longest, seconds[stage - 1] + seconds[stage]);
+  return longest;
+}
 
 std::optional<std::vector<int>> balanced_partition(int layers, const SplitCosts& costs,
                                                    const Placement& placement, int first, const Fits& fits) {
@@ -358,20 +360,6 @@ std::optional<std::vector<int>> balanced_partition(int layers, const SplitCosts&
   if (!factors.empty()) improve(*split, costs, placement, first, layers, fits);
   return split;
 }
-
-namespace {
-
-// The stages that may take a layer from `stage`: its neighbours, and those of its rank.
-std::set<int> nearby(int stage, const Placement& placement, int first) {
-  std::set<int> stages{stage - 1, stage + 1};
-  for (int chunk = 0; chunk < placement.chunks(); ++chunk)
-    stages.insert(placement.stage(placement.rank_of(stage), chunk));
-  stages.erase(stage);
-  std::erase_if(stages, [&](int each) { return each < first || each >= placement.stages(); });
-  return stages;
-}
-
-}  // namespace
 
 std::vector<int> fastest_nearby(std::vector<int> split, const std::vector<int>& other,
                                 const SplitCosts& costs, const Placement& placement, int first,

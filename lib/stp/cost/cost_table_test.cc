@@ -21,12 +21,10 @@ namespace stp {
 namespace {
 
 using nlohmann::json;
-using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Pair;
-using testing::StartsWith;
 
 // ---- unit tables ----
 
@@ -120,7 +118,7 @@ TEST(UnitCostTable, RefusesWhatItDoesNotKnowAndWhatIsNoTime) {
     EXPECT_THAT(refusal([&] {
                   unit_table({{key, value}});
                 }),
-                AllOf(StartsWith("s.json: costs.unit." + key + ": "), HasSubstr(why)));
+                testing::AllOf(testing::StartsWith("s.json: costs.unit." + key + ": "), HasSubstr(why)));
   };
   refuses("attn.f", 1, "did you mean \"attn.F\"?");
   refuses("head.W_early", 1, "not a known field");

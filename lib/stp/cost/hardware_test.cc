@@ -22,7 +22,6 @@ namespace stp {
 namespace {
 
 using testing::ElementsAre;
-using testing::IsEmpty;
 
 // ---- the hardware table ----
 
@@ -352,7 +351,7 @@ TEST(HardwareCostTable, ReducesGradientsOverTheRingToo) {
   };
   EXPECT_EQ(reduced(4, 1), reduced(1, 4));
   EXPECT_EQ(reduced(2, 2), reduced(1, 4));
-  EXPECT_THAT(reduced(1, 1), IsEmpty());
+  EXPECT_THAT(reduced(1, 1), testing::IsEmpty());
 }
 
 TEST(HardwareCostTable, ReducesTiedEmbeddingsBetweenTheFirstAndTheLastRank) {

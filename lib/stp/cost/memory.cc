@@ -13,6 +13,36 @@ namespace {
 // hidden state of all tokens (initialize_ub in pytorch/module/base.py; 10 in older versions).
 constexpr double kUserBuffers = 12;
 
+bool holds_scores(Saved tensor) {
+  return tensor == Saved::softmax || tensor == Saved::softmax_mask || tensor == Saved::softmax_after_dropout;
+}
+
+// The effects of copies at the start of each block of a rank. Planned copies come back before it frees.
+struct Copies {
+  std::vector<double> freed, reloaded, returned;  // bytes
+
+  Copies(const Program& program, int rank, const std::vector<ActivationBytes>& bytes)
+      : freed(program.schedule.ranks[rank].size(), 0), reloaded(freed), returned(freed) {
+    if (program.strategy.offload == 0) return;
+    if (program.ops.empty()) {
+      const double moved = bytes[program.schedule.placement.stage(rank, 0)].offloaded;
+      for (const OffloadedActivation& each : offloaded_activations(program.schedule.ranks[rank])) {
+        freed[each.freed_at()] += moved;
+        reloaded[each.reloaded_at()] += moved;
+      }
+      return;
+    }
+    for (OpId id = program.rank_begin[rank]; id < program.rank_begin[rank + 1]; ++id) {
+      const Op& op = program.ops[id];
+      if (op.kind == OpKind::reload)
+        (program.strategy.offload_chunks > 0 ? returned : reloaded)[op.block] +=
+            bytes[program.stage_of(id)].offloaded;
+      for (const OpId needed : program.dependencies(id))
+        if (program.frees(id, needed)) freed[op.block] += bytes[program.stage_of(needed)].offloaded;
+    }
+  }
+};
+
 }  // namespace
 
 std::vector<double> parameters_per_stage(const Job& job, const std::vector<int>& layers_per_stage,
@@ -83,12 +113,6 @@ WorkingBytes working_bytes(double parameters, const Job& job, bool last_stage,
   return bytes;
 }
 
-namespace {
-bool holds_scores(Saved tensor) {
-  return tensor == Saved::softmax || tensor == Saved::softmax_mask || tensor == Saved::softmax_after_dropout;
-}
-}  // namespace
-
 std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<int>& layers_per_stage,
                                               int pipelines) {
   const auto unit_bytes = [&](Unit unit) {
@@ -143,36 +167,6 @@ std::vector<ActivationBytes> activation_bytes(const Job& job, const std::vector<
   }
   return stages;
 }
-
-namespace {
-
-// The effects of copies at the start of each block of a rank. Planned copies come back before it frees.
-struct Copies {
-  std::vector<double> freed, reloaded, returned;  // bytes
-
-  Copies(const Program& program, int rank, const std::vector<ActivationBytes>& bytes)
-      : freed(program.schedule.ranks[rank].size(), 0), reloaded(freed), returned(freed) {
-    if (program.strategy.offload == 0) return;
-    if (program.ops.empty()) {
-      const double moved = bytes[program.schedule.placement.stage(rank, 0)].offloaded;
-      for (const OffloadedActivation& each : offloaded_activations(program.schedule.ranks[rank])) {
-        freed[each.freed_at()] += moved;
-        reloaded[each.reloaded_at()] += moved;
-      }
-      return;
-    }
-    for (OpId id = program.rank_begin[rank]; id < program.rank_begin[rank + 1]; ++id) {
-      const Op& op = program.ops[id];
-      if (op.kind == OpKind::reload)
-        (program.strategy.offload_chunks > 0 ? returned : reloaded)[op.block] +=
-            bytes[program.stage_of(id)].offloaded;
-      for (const OpId needed : program.dependencies(id))
-        if (program.frees(id, needed)) freed[op.block] += bytes[program.stage_of(needed)].offloaded;
-    }
-  }
-};
-
-}  // namespace
 
 double peak_activation_bytes(const Program& program, int rank, const std::vector<ActivationBytes>& bytes,
                              const std::vector<double>& microbatch_factors) {

@@ -1,4 +1,6 @@
 // The tables of components, against what else is declared of units; the parameters of units, and their names.
+#include "stp/model/components.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,12 +8,14 @@
 #include <string>
 #include <vector>
 
-#include "stp/model/components.h"
 #include "stp/model/parameters.h"
+#include "stp/model/strategy.h"
 #include "support/models.h"
 
 namespace stp {
 namespace {
+
+using testing::ElementsAre;
 
 TEST(Components, HaveWeightsForThePassesThatTheirUnitHas) {
   for (const Unit unit : kUnits)
@@ -107,6 +111,30 @@ TEST(UnitNames, AreThoseOfCostTables) {
                          "patches.W", "vision_attn.F", "vision_attn.I", "vision_attn.W_early",
                          "vision_attn.W", "vision_mlp.F", "vision_mlp.I", "vision_mlp.W_early",
                          "vision_mlp.W", "merger.F", "merger.I", "merger.W_early", "merger.W"));
+}
+
+// ---- strategies ----
+
+TEST(RankGrid, CountsTensorThenContextThenDataThenPipelineParallelism) {
+  const RankGrid grid{.tp = 2, .cp = 3, .dp = 2, .pp = 2};
+  EXPECT_EQ(grid.size(), 24);
+  EXPECT_THAT(grid.group(15, {.tp = true}), ElementsAre(14, 15));
+  EXPECT_THAT(grid.group(15, {.cp = true}), ElementsAre(13, 15, 17));
+  EXPECT_THAT(grid.group(15, {.cp = true, .dp = true}), ElementsAre(13, 15, 17, 19, 21, 23));
+  EXPECT_THAT(grid.group(15, {.tp = true, .pp = true}), ElementsAre(2, 3, 14, 15));
+  EXPECT_THAT(grid.group(15, {}), ElementsAre(15));
+  EXPECT_THAT(grid.group(15, kAllAxes), testing::SizeIs(24));
+  EXPECT_EQ(grid.index(grid.place(15), {.cp = true, .dp = true}), 1);
+  EXPECT_EQ(grid.index(grid.place(15), kAllAxes.without({.cp = true, .dp = true})), 3);
+  for (int rank = 0; rank < grid.size(); ++rank) EXPECT_EQ(grid.rank(grid.place(rank)), rank);
+}
+
+TEST(RankGrid, HasTheAxesOfItsStrategy) {
+  Strategy strategy;
+  int ranks = 2;
+  for (const Axis& axis : kAxes) strategy.*axis.ranks = ranks++;
+  EXPECT_EQ(strategy.grid().size(), 2 * 3 * 4 * 5);
+  EXPECT_EQ(strategy.world_size(), 2 * 3 * 4 * 5);
 }
 
 }  // namespace

@@ -384,6 +384,23 @@ class Importer {
   int layers_ = 0;
 };
 
+// The family whose checkpoints are of such models; null: none.
+const HuggingFace* class_of(const ModelConfig& model) {
+  const bool gpt = model.family == Family::gpt;
+  const bool same_heads = model.kv_heads == model.q_heads && model.head_dim * model.q_heads == model.hidden;
+  if (model.has_vision() || (gpt && !same_heads) || model.norm() != (gpt ? Norm::layer : Norm::rms) ||
+      model.activation() == Activation::squared_relu || model.gated() == gpt ||
+      model.variant.rotary_share < 1)
+    return nullptr;
+  const auto fits = [&](const HuggingFace& each) {
+    const Biases biases = gpt ? Biases::all : each.qkv_bias_alone ? Biases::qkv : Biases::none;
+    return !each.names.empty() && (each.ours == std::string("megatron-gpt")) == gpt &&
+           model.biases() == biases && model.variant.query_key_norm == each.query_key_norm;
+  };
+  const auto* const found = std::ranges::find_if(kFamilies, fits);
+  return found == std::end(kFamilies) ? nullptr : found;
+}
+
 }  // namespace
 
 std::string ImportedModel::note() const {
@@ -416,27 +433,6 @@ ImportedModel import_hugging_face(const json& content, const std::string& file, 
     if (value.is_null()) made.left_out.push_back({key, "is null"});
   return made;
 }
-
-namespace {
-
-// The family whose checkpoints are of such models; null: none.
-const HuggingFace* class_of(const ModelConfig& model) {
-  const bool gpt = model.family == Family::gpt;
-  const bool same_heads = model.kv_heads == model.q_heads && model.head_dim * model.q_heads == model.hidden;
-  if (model.has_vision() || (gpt && !same_heads) || model.norm() != (gpt ? Norm::layer : Norm::rms) ||
-      model.activation() == Activation::squared_relu || model.gated() == gpt ||
-      model.variant.rotary_share < 1)
-    return nullptr;
-  const auto fits = [&](const HuggingFace& each) {
-    const Biases biases = gpt ? Biases::all : each.qkv_bias_alone ? Biases::qkv : Biases::none;
-    return !each.names.empty() && (each.ours == std::string("megatron-gpt")) == gpt &&
-           model.biases() == biases && model.variant.query_key_norm == each.query_key_norm;
-  };
-  const auto* const found = std::ranges::find_if(kFamilies, fits);
-  return found == std::end(kFamilies) ? nullptr : found;
-}
-
-}  // namespace
 
 void check_hugging_face_has(const ModelConfig& model, const std::string& field) {
   if (class_of(model) != nullptr) return;

@@ -24,7 +24,6 @@ namespace stp {
 namespace {
 
 using testing::ElementsAre;
-using testing::IsEmpty;
 
 TEST(Processes, AloneHasAllTexts) {
   Processes alone;
@@ -37,7 +36,7 @@ TEST(Processes, AloneHasAllTexts) {
 TEST(Processes, EveryRankHasOneProcessAndSharesDifferByOneAtMost) {
   EXPECT_THAT(ranks_of_process(8, 1, 2), ElementsAre(4, 5, 6, 7));
   EXPECT_THAT(ranks_of_process(4, 0, 8), ElementsAre(0));
-  EXPECT_THAT(ranks_of_process(4, 1, 8), IsEmpty());
+  EXPECT_THAT(ranks_of_process(4, 1, 8), testing::IsEmpty());
   for (int world = 1; world <= 12; ++world)
     for (int count = 1; count <= 12; ++count) {
       std::vector<int> all;

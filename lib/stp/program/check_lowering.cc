@@ -1,8 +1,7 @@
-#include "stp/program/check_lowering.h"
-
 #include <stdexcept>
 
 #include "stp/base/error.h"
+#include "stp/program/lower.h"
 
 namespace stp {
 namespace {

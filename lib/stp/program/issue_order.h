@@ -2,6 +2,8 @@
 // (docs/architecture.md, section 7).
 #pragma once
 
+#include <map>
+#include <span>
 #include <vector>
 
 #include "stp/program/program.h"
@@ -21,5 +23,12 @@ struct IssueOrder {
 
 /// Throws std::runtime_error that names an op if the Program would deadlock.
 IssueOrder issue_order(const Program& program);
+
+using TransfersByOp = std::map<OpId, std::vector<OpId>>;
+
+/// Returns for each compute op the transfers of its rank that its dependencies, also through other ranks,
+/// guarantee to be done before it starts. Each transfer is listed once, at the earliest such op. `order`: all
+/// ops in an order such as issue_order()'s. Run time and memory: O(ops · links).
+TransfersByOp sent_before(const Program& program, std::span<const OpId> order);
 
 }  // namespace stp

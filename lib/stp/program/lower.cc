@@ -9,7 +9,6 @@
 #include "stp/base/error.h"
 #include "stp/program/builder.h"
 #include "stp/program/chain_values.h"
-#include "stp/program/check_lowering.h"
 #include "stp/program/offload.h"
 #include "stp/program/send_waits.h"
 #include "stp/program/step_ops.h"

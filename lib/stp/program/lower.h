@@ -72,5 +72,8 @@ Program lower(Schedule schedule, const std::vector<int>& layers_per_stage, const
 /// The same without ops, streams and buckets: enough for bounds, and for the memory of a rank
 /// (lib/stp/cost/memory.h).
 Program outline(Schedule schedule, const std::vector<int>& layers_per_stage, const Lowering& lowering);
+/// Throws InputError if the layers do not suit the schedule, or the schedule is not built with an option.
+void check_lowering(const Schedule& schedule, const std::vector<int>& layers_per_stage,
+                    const Lowering& lowering);
 
 }  // namespace stp

@@ -13,7 +13,6 @@ namespace stp {
 namespace {
 
 using nlohmann::json;
-using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
@@ -201,7 +200,7 @@ TEST_F(Compared, RefusesPublishedFilesThatHoldNoRows) {
   publish({1, 2}, "bad.json");
   json rows = {row("new", 6, 6)};
   EXPECT_THAT(refusal([&] { attach_published(rows, folder_, comparison_); }),
-              AllOf(StartsWith(folder_ + "/bad.json: rows: "), HasSubstr("not an object")));
+              testing::AllOf(StartsWith(folder_ + "/bad.json: rows: "), HasSubstr("not an object")));
 }
 
 // Published: new 10 and old 8 at m 6 (gain 1.25), new 11 and old 8.8 at m 12 (1.25 too). The rows of m 12

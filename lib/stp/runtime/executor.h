@@ -15,7 +15,6 @@
 #include "stp/emulation/emulated_group.h"
 #include "stp/model/offload.h"
 #include "stp/program/issue_order.h"
-#include "stp/program/sent_before.h"
 #include "stp/runtime/head.h"
 #include "stp/runtime/rank_state.h"
 

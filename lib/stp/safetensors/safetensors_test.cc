@@ -10,7 +10,6 @@ namespace stp {
 namespace {
 
 using testing::AllOf;
-using testing::ElementsAre;
 using testing::HasSubstr;
 
 class Safetensors : public FolderTest {
@@ -37,7 +36,7 @@ TEST_F(Safetensors, ReadsWhatTheFormatDescribes) {
                                  R"({"t":{"dtype":"F64","shape":[2,1],"data_offsets":[0,16]}})" + "       " +
                                  std::string(reinterpret_cast<const char*>(values), 16));
   const SafetensorsFile file(path);
-  EXPECT_THAT(file.tensors().at("t").shape, ElementsAre(2, 1));
+  EXPECT_THAT(file.tensors().at("t").shape, testing::ElementsAre(2, 1));
   std::vector<double> read(1);
   file.read("t", 1, read);
   EXPECT_EQ(read[0], -2);

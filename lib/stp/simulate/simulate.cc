@@ -22,7 +22,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "stp/program/repeat.h"
+#include "stp/program/program.h"
 
 namespace stp {
 namespace {
@@ -403,6 +403,21 @@ void share(const Program& program, Timeline& timeline, const Processors& process
   timeline.ranks = rank_times(program, timeline);
 }
 
+// The last of `steps` steps, without the ranks' times.
+Timeline last_step(const Program& program, const Timeline& all, int steps) {
+  Timeline last;
+  for (size_t rank = 0; rank + 1 < program.rank_begin.size(); ++rank)
+    last.begin.push_back(all.end[repeated(program, program.rank_begin[rank + 1] - 1, steps - 2, steps)]);
+  const double first = *std::min_element(last.begin.begin(), last.begin.end());
+  for (double& begin : last.begin) begin -= first;
+  for (OpId op = 0; op < program.ops.size(); ++op) {
+    const OpId at = repeated(program, op, steps - 1, steps);
+    last.start.push_back(all.start[at] - first);
+    last.end.push_back(all.end[at] - first);
+  }
+  return last;
+}
+
 }  // namespace
 
 double tp_bubble(const Program& program, const Timeline& timeline, OpId op, double before) {
@@ -441,25 +456,6 @@ Timeline simulate(const Program& program, std::span<const double> seconds, const
   if (shared) share(program, timeline, processors);
   return timeline;
 }
-
-namespace {
-
-// The last of `steps` steps, without the ranks' times.
-Timeline last_step(const Program& program, const Timeline& all, int steps) {
-  Timeline last;
-  for (size_t rank = 0; rank + 1 < program.rank_begin.size(); ++rank)
-    last.begin.push_back(all.end[repeated(program, program.rank_begin[rank + 1] - 1, steps - 2, steps)]);
-  const double first = *std::min_element(last.begin.begin(), last.begin.end());
-  for (double& begin : last.begin) begin -= first;
-  for (OpId op = 0; op < program.ops.size(); ++op) {
-    const OpId at = repeated(program, op, steps - 1, steps);
-    last.start.push_back(all.start[at] - first);
-    last.end.push_back(all.end[at] - first);
-  }
-  return last;
-}
-
-}  // namespace
 
 Timeline simulate_repeated(const Program& program, std::span<const double> seconds,
                            const Contention& contention) {

@@ -16,8 +16,6 @@ namespace stp {
 namespace {
 
 using testing::AllOf;
-using testing::AnyOf;
-using testing::Each;
 using testing::HasSubstr;
 
 // Not quite 1: selects the engine with contention, at rates that change nothing.
@@ -189,7 +187,7 @@ TEST(Simulate, TakesNoTimeForOpsThatCostNothing) {
   for (const Contention& contention : {Contention{}, kPaper}) {
     const Timeline timeline = simulate(program, nothing, contention);
     EXPECT_EQ(timeline.step_s, 0);
-    EXPECT_THAT(timeline.end, Each(0));
+    EXPECT_THAT(timeline.end, testing::Each(0));
     for (const RankTime& rank : timeline.ranks)
       EXPECT_EQ(rank.compute_s + rank.pp_bubble_s + rank.tp_bubble_s, 0);
   }
@@ -213,8 +211,8 @@ TEST(Simulate, NamesAnOpThatNeverStartsWhereDependenciesFormACycle) {
   for (const Contention& contention : {Contention{}, kPaper})
     EXPECT_THAT(error_of<std::runtime_error>([&] { static_cast<void>(hand.run(contention)); }),
                 AllOf(HasSubstr("deadlock"), HasSubstr("never starts"),
-                      AnyOf(HasSubstr("rank 1, compute, attn.F of F0.0"),
-                            HasSubstr("rank 1, tp, all-reduce of attn.F"))));
+                      testing::AnyOf(HasSubstr("rank 1, compute, attn.F of F0.0"),
+                                     HasSubstr("rank 1, tp, all-reduce of attn.F"))));
 }
 
 TEST(Simulate, NamesAnOpWhereTheOrderOfAStreamClosesTheCycle) {

@@ -1,15 +1,60 @@
-// What several processes train together is what one process trains, to the last bit: losses, gradients,
-// weights, bytes held and bytes sent. That one trains what the reference trains is tested in tests/runtime.
+// Several processes: groups of the CPU backend whose members they drive, texts, and training.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <sstream>
 
 #include "all_processes.h"
+#include "stp/cpu/cpu_backend.h"
 #include "support/effort.h"
+#include "support/local_groups.h"
 #include "support/training.h"
 
 namespace stp::testing_support {
 namespace {
+
+const GroupBackend kCpu{
+    [](const BackendOptions& options) { return cpu::make_backend(options, &all_processes()); }};
+
+INSTANTIATE_TEST_SUITE_P(Mpi, LocalGroups, testing::Values(kCpu));
+
+// Texts that processes exchange.
+
+// Some are as long as TCP's pieces.
+std::string text_of(int process) {
+  return std::string(process % 3 == 2 ? 1 << 24 : process * 100'000, static_cast<char>('a' + process));
+}
+
+TEST(MpiTexts, AreGatheredInTheProcessesOrder) {
+  Processes& processes = all_processes();
+  for (int round = 0; round < 3; ++round) {
+    const std::vector<std::string> texts = processes.gather(text_of(processes.index()));
+    ASSERT_EQ(texts.size(), processes.is_root() ? processes.count() : 0);
+    for (size_t i = 0; i < texts.size(); ++i) EXPECT_EQ(texts[i], text_of(static_cast<int>(i)));
+  }
+}
+
+TEST(MpiTexts, ComeFromTheFirstToAll) {
+  Processes& processes = all_processes();
+  const std::string text("of process 0, with a \0", 22);
+  EXPECT_EQ(processes.broadcast(processes.is_root() ? text : ""), text);
+  EXPECT_EQ(processes.broadcast(""), "");
+}
+
+TEST(MpiTexts, ComeFromTheFirstOfSomeToThose) {
+  Processes& processes = all_processes();
+  const int own = processes.index(), last = processes.count() - 1;
+  if (own == 0 || own == last) {
+    EXPECT_EQ(processes.broadcast(text_of(own), {last, 0}), text_of(last));
+  }
+}
+
+TEST(MpiTexts, ProcessesOfOneMachineAreNumbered) {
+  EXPECT_EQ(all_processes().index_on_node(), all_processes().index());
+}
+
+// What several processes train together is what one process trains, to the last bit: losses, gradients,
+// weights, bytes held and bytes sent. That one trains what the reference trains is tested in tests/runtime.
 
 struct Case {
   std::string schedule;
