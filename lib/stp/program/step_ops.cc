@@ -57,8 +57,9 @@ void StepOps::gather_weights() {
   }
 }
 
-// The reduction of a whole chunk waits for the block's last compute op and, with sequence parallelism, for
-// the last reduce-scatter, which makes gradients of norm gains.
+// The reduction of a whole chunk waits for the rank's last compute op, since a block of a chunk without
+// layers may have none, and, with sequence parallelism, for the last reduce-scatter, which makes gradients of
+// norm gains.
 void StepOps::end_block(const Block& block) {
   if (!lowering_.data_parallel) return;
   const OpKind kind = lowering_.strategy.zero ? OpKind::gradient_scatter : OpKind::gradient_reduce;
@@ -73,7 +74,7 @@ void StepOps::end_block(const Block& block) {
     }
     if (!of_chunk.empty()) continue;
     b_.begin_op();
-    b_.depend(b_.latest.compute);
+    b_.depend(b_.latest.rank_compute);
     b_.depend(b_.latest.scatter);
     reductions_.push_back(b_.add_of_chunk(kind, action, b_.stream(StreamKind::dp)));
   }
