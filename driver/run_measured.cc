@@ -476,7 +476,7 @@ double parity_limit(const std::string& type) { return type == to_string(DType::f
 Equality equality_of(const Parity& parity, const std::string& type) {
   const bool bf16 = type == to_string(DType::bf16);
   const double limit = parity_limit(type), own = parity.one_rank_gradient.value_or(0);
-  const bool by_one_rank = bf16 || own > limit;
+  const bool by_one_rank = bf16 || 2 * own > limit;
   if (!(parity.loss <= (bf16 ? 0x1p-8 : limit) && parity.gradient <= (by_one_rank ? 2 * own : limit)))
     return Equality::differs;
   return by_one_rank && parity.gradient >= 0.5 ? Equality::too_inexact : Equality::equal;

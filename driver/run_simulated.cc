@@ -267,7 +267,7 @@ std::vector<int> layers_for(const Experiment& experiment, const Schedule& schedu
   refuse("layers_per_chunk: balanced", experiment.split == LayerSplit::balanced);
   refuse("microbatch_costs", !experiment.microbatch_costs.empty());
   refuse("layer_costs", !experiment.layer_costs.empty());
-  refuse("a vision encoder", has_encoder(experiment), kOther);
+  refuse("model.vision_config", has_encoder(experiment), kOther);
   refuse("model.tied", model_of(experiment) != nullptr && model_of(experiment)->model.tied(), kOther);
   refuse("post_validation", experiment.strategy.post_validation);
   std::vector<int> layers = layers_by_rule(experiment, placement.depth());

@@ -112,6 +112,10 @@ class Run(CommandLine):
             record = self.trained(changed(RUN, run=run, schedules=["1f1b"], parallel={"pp": 2}), 1, *other)
             jsonschema.validate(record, read_json(ROOT / "results/schema/record.schema.json"))
 
+    def test_a_matrix_of_one_column_is_no_vector(self):
+        for size in ("hidden_size", "intermediate_size"):
+            self.trained(changed(RUN, schedules=["1f1b"], parallel={"pp": 2}), 1, "--set", f"model.{size}=1")
+
     def test_bf16_is_judged_by_one_rank(self):
         narrow, wide = (self.trained(RUN | {"run": RUN["run"] | {"type": kind}}, 2)["results"] for kind in ("bfloat16", "float64"))
         for row, other in zip(narrow, wide):

@@ -278,12 +278,14 @@ double checked_number(const json& found, double low, double high, const std::str
 }
 
 int checked_integer(const json& found, int low, int high, const std::string& file, const std::string& field) {
-  const std::string range = "write a whole number from " + std::to_string(low) +
-                            (high == std::numeric_limits<int>::max() ? " up" : " to " + std::to_string(high));
+  const bool huge = found.is_number_unsigned() && found.get<uint64_t>() > INT64_MAX;
+  const bool above = huge || (found.is_number_integer() && found.get<int64_t>() > high);
+  const bool open = high == std::numeric_limits<int>::max() && !above;
+  const std::string range =
+      "write a whole number from " + std::to_string(low) + (open ? " up" : " to " + std::to_string(high));
   if (!found.is_number_integer())
     throw InputError(file, field, "must be a whole number, not " + type_of(found), range);
-  const bool huge = found.is_number_unsigned() && found.get<uint64_t>() > INT64_MAX;
-  if (huge || found.get<int64_t>() < low || found.get<int64_t>() > high)
+  if (above || found.get<int64_t>() < low)
     throw InputError(file, field, json_text(found) + " is out of range", range);
   return found.get<int>();
 }

@@ -234,6 +234,7 @@ TEST(JsonInput, HoldsIntegersToTheirRangeHoweverLarge) {
   for (const std::string number : {"2147483648", "4294967297", "9223372036854775807", "9223372036854775808",
                                    "18446744073709551615", "-2147483649", "-9223372036854775808"})
     EXPECT_THAT(read(number, kMin, kMax), HasSubstr("a.n: " + number + " is out of range; ")) << number;
+  EXPECT_THAT(read("2147483648", 0, kMax), HasSubstr("write a whole number from 0 to 2147483647"));
   // Beyond 64 bits JSON's numbers become doubles; also refused.
   for (const std::string number :
        {"18446744073709551616", "-9223372036854775809", "99999999999999999999999", "1e3"})

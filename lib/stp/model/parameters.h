@@ -46,7 +46,7 @@ struct Parameter {
 
   [[nodiscard]] int64_t local_rows(int tp) const;
   [[nodiscard]] int64_t columns(int tp) const { return parts[0].local_columns(tp); }
-  [[nodiscard]] bool vector() const { return parts[0].columns == 1; }
+  [[nodiscard]] bool vector() const { return role != Role::first && role != Role::second; }
   /// Whether each rank's gradient is only one summand: true for parameters that all ranks hold unsharded.
   [[nodiscard]] bool partial_gradient() const { return parts[0].split == Split::none; }
 };
