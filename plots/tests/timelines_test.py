@@ -17,9 +17,9 @@ from stp_plots.files import ReportError
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def op(rank, category, start, end, block="", action="", **args):
+def op(rank, category, start, end, block="", action="", called="op", **args):
     arguments = {**({"block": block} if block else {}), **({"action": action or block} if block else {}), **args}
-    return {"ph": "X", "name": "op", "cat": category, "pid": rank, "tid": 1, "ts": 1e6 * start, "dur": 1e6 * (end - start), "args": arguments}
+    return {"ph": "X", "name": called, "cat": category, "pid": rank, "tid": 1, "ts": 1e6 * start, "dur": 1e6 * (end - start), "args": arguments}
 
 
 def content(slices, **other):
@@ -77,6 +77,19 @@ class TraceTest(unittest.TestCase):
         facts = "2 ranks, 2 chunks each, 8 microbatches; step 8 units; "
         facts += "rank 0, which computes most: compute 87.5 %, TP bubble 6.2 %, PP bubble 6.2 %"
         self.assertEqual(trace.facts(), facts)
+
+    def test_a_wait_begins_when_the_collectives_own_dependencies_had_ended(self):
+        slices = [
+            op(0, "compute", 0, 1, "F0.0"),
+            op(0, "tp", 2, 3, "F0.1", called="all-gather attn.F F0.1"),
+            op(0, "compute", 3, 4, "F0.1", waited_for="all-gather", tp_bubble=1e6),
+        ]
+        trace = timelines.Trace(content(slices), "t.json")
+        self.assertEqual((trace.waits, trace.exposed()), ([[(2, 3)]], [[(2, 3)]]))
+        self.assertIn("compute 50.0 %, TP bubble 25.0 %, PP bubble 25.0 %", trace.facts())
+        self.assertIn("exposed TP collective", drawn(content(slices))[1])
+        del slices[2]["args"]["tp_bubble"]  # an old trace
+        self.assertEqual(timelines.Trace(content(slices), "t.json").waits, [[(1, 3)]])
 
     def test_every_action_is_a_cell_with_its_time(self):
         cells = {(cell.rank, cell.action): cell for cell in timelines.Trace(example(), "t.json").cells}

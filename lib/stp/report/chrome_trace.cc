@@ -91,19 +91,25 @@ class Writer {
         if (block >= 0 && is_written(rank, program_.ops[op])) write_block(rank, op);
       }
       const bool compute = program_.stream_of(op).kind == StreamKind::compute;
-      const bool waited = compute && tp_bubble(program_, timeline_, op, computed_until) > 0;
-      if (is_written(rank, program_.ops[op]))
-        write_op(rank, op, waited ? "\"waited_for\":\"" + waited_for(program_.ops[op]) + "\"" : "");
+      const double waited = compute ? tp_bubble(program_, timeline_, op, computed_until) : 0;
+      if (is_written(rank, program_.ops[op])) write_op(rank, op, waited > 0 ? wait(op, waited) : "");
       write_arrows(rank, op);
       if (compute) computed_until = timeline_.end[op];
     }
   }
 
+  [[nodiscard]] std::string wait(OpId op, double seconds) const {
+    return "\"waited_for\":\"" + waited_for(op) + "\",\"tp_bubble\":" + microseconds(nanoseconds(seconds));
+  }
   // Of a unit's parts, only the first op may wait for an all-reduce or its replacement.
-  [[nodiscard]] std::string waited_for(const Op& op) const {
+  [[nodiscard]] std::string waited_for(OpId id) const {
+    const Op& op = program_.ops[id];
     if (op.part == UnitPart::core || op.part == UnitPart::after)
       return program_.strategy.exchanges_heads() ? "all-to-all" : "key-value exchange";
-    return op.part == UnitPart::before && op.step > 0 ? "row exchange" : "all-reduce";
+    if (op.part == UnitPart::before && op.step > 0) return "row exchange";
+    for (const OpId needed : program_.dependencies(id))
+      if (is_collective(program_.ops[needed].kind)) return collective_name(program_.ops[needed].kind);
+    return "all-reduce";
   }
 
   // Writes the slice around the compute of the block that begins at `first`. Viewers nest slices of a thread

@@ -1,4 +1,4 @@
-"""A step drawn to scale from its Chrome trace: a row per rank, compute above, all-reduces below, as published orders are drawn."""
+"""A step drawn to scale from its Chrome trace: a row per rank, compute above, collectives below, as published orders are drawn."""
 
 import re
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ PASSES = {"F": ("F forward", "#1551a3"), "I": ("I input gradient", "#f5be0b"), "
           "U": ("U head's weight gradients", "#8f4fc4"), "E": ("E embedding", "#5fb8c4"), "G": ("G its gradient", "#c45f8e")}  # fmt: skip
 LIGHTEST = 0.45  # share of white in the last chunk's shade
 OPTIMIZER, ALL_REDUCE, EXPOSED = "#5a5f66", "#b4b9c0", "#e0002d"
+REPLACEMENTS = ("reduce-scatter", "all-gather", "row exchange")  # of all-reduces
 ACTION = re.compile(r"([FIWBSTUEG])(\d+)\.(\d+)")
 
 FORWARD = 0.17  # inches, the width of a forward: room for two digits
@@ -56,6 +57,7 @@ class Trace:
         self.step = max((float(one["ts"] + one["dur"]) for one in slices), default=0.0) / 1e6
         self.ranks = 1 + max((one["pid"] for one in slices), default=0)
         computed, self.all_reduces = {}, [[] for _ in range(self.ranks)]
+        self.collective = "all-reduce"
         self.waits = [[] for _ in range(self.ranks)]  # for own all-reduces and exchanges
         self.computed = np.zeros(self.ranks)
         ends = [0.0] * self.ranks
@@ -64,9 +66,12 @@ class Trace:
             args = dictionary(one.get("args"))
             if one["cat"] == "tp" and span[1] > span[0]:
                 self.all_reduces[rank].append(span)
+                if one["name"].startswith(REPLACEMENTS):
+                    self.collective = "TP collective"
             elif one["cat"] == "compute":
                 if "waited_for" in args and span[0] > ends[rank]:
-                    self.waits[rank].append((ends[rank], span[0]))
+                    since = span[0] - args["tp_bubble"] / 1e6 if "tp_bubble" in args else ends[rank]  # old traces have no time
+                    self.waits[rank].append((since, span[0]))
                 ends[rank] = span[1]
                 self.computed[rank] += span[1] - span[0]
                 computed.setdefault((rank, args.get("block", "")), []).append((args.get("action", ""), span))
@@ -256,7 +261,7 @@ def _handles(trace):
     if any(cell.half for cell in trace.cells):
         handles.append(Patch(facecolor="none", edgecolor="black", label="braid, first action above"))
     if any(trace.all_reduces):
-        handles += [Patch(facecolor=ALL_REDUCE, label="all-reduce"), Patch(facecolor=EXPOSED, label="exposed all-reduce")]
+        handles += [Patch(facecolor=ALL_REDUCE, label=trace.collective), Patch(facecolor=EXPOSED, label=f"exposed {trace.collective}")]
     if any(not cell.action for cell in trace.cells):
         handles.append(Patch(facecolor=OPTIMIZER, label="optimizer"))
     return handles
