@@ -16,6 +16,7 @@ from pathlib import Path
 from stp_plots import packages  # noqa: F401, I001 - before what needs them
 from stp_plots.files import InputError, parse_json, printable, read_text, without_non_finite, write_new
 
+LEAST_DIFFERENCE = 5  # per cent, also of driver/commands.h
 LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -78,7 +79,10 @@ def compare(options):
         reader, files = read_files(options.files)
         judge = compare_records if reader is results else compare_benchmarks
         comparison = judge.compare(files, Rule(least_difference=options.least_difference / 100))
-    comparison |= {"schema_version": "1.1.0", **known}
+        if reader is results and options.least_difference != LEAST_DIFFERENCE and not comparison["rule"]["comparisons"]:
+            raise InputError("", "--least-difference", "has no effect: no two files repeat the same step, and a simulation has no spread",
+                             "leave it out")
+    comparison |= {"schema_version": "1.2.0", **known}
     text = (json.dumps(comparison, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode(errors="replace")
     picture = image(comparison, Path(options.plot).suffix) if options.plot else None
     if options.json not in ("", "-"):
@@ -101,7 +105,7 @@ def main(arguments=None):
     parser.add_argument("--json", default="", help="write the comparison to this new file (- for standard output)")
     parser.add_argument("--plot", default="", help="draw it into this new file, .png or .svg")
     parser.add_argument("--details", action=argparse.BooleanOptionalAction, help="of profiles: all tables")
-    parser.add_argument("--least-difference", type=float, default=5, help="per cent below which medians count as the same")
+    parser.add_argument("--least-difference", type=float, default=LEAST_DIFFERENCE, help="per cent below which medians count as the same")
     parser.add_argument("known", metavar="KNOWN.json")
     parser.add_argument("files", nargs="*", metavar="FILE")
     options = parser.parse_args(arguments)

@@ -34,6 +34,7 @@ class Compare(CommandLine):
                          ["1f1b-i", "1f1b-i", "stp", "stp", None, "zb-v"])
         for words in ("cluster: a800 | h20", "A simulated", "B simulated", "only in B: llm-12.1b, s 3072 × 1, TP4 PP4, m 8: zb-v"):
             self.assertIn(words, screen)
+        self.assertNotIn("verdict", screen)
 
     def test_two_splits(self):
         records = [self.simulated(f"{tp}.json", schedules=["1f1b-i"], parallel={"tp": tp, "pp": 16 // tp}) for tp in (4, 8)]
@@ -111,6 +112,7 @@ class Compare(CommandLine):
         self.refused(["compare", record, record, "--plot", "plot.pdf"], "plot.pdf: --plot: ends neither in .png nor in .svg")
         self.refused(["compare", record, record, "--plot", profile], "profile.json: --plot: exists")
         self.refused(["compare", record, record, "--least-difference", "-1"], "--least-difference")
+        self.refused(["compare", record, record, "--least-difference", "50"], "--least-difference", "a simulation has no spread", "; leave it out")
         self.refused(["compare", record, record, "--schedules", "stp"], "--profiles")
         # What a record or a file of Google Benchmark must hold: plots/tests/compare_test.py.
         for file, content, words in (

@@ -86,6 +86,17 @@ class Records(unittest.TestCase):
             self.assertIn(word, said)
 
 
+    def test_of_other_numbers_of_gpus_the_throughput_of_one_is_drawn(self):
+        cells = [{**record_cell(8.0, 4.0), "gpus": 4, "tokens_per_s_per_gpu": 300.0}, {**record_cell(4.0, 2.0), "gpus": 1, "tokens_per_s_per_gpu": 600.0}]
+        differs = [{"field": "gpus", "values": [4, 1]}]
+        for seq, unit, heights in ((8, "tokens/s/GPU", [300, 600]), (None, "samples/s/GPU", [2, 4])):
+            cells = [cell | ({} if seq else {"tokens_per_s_per_gpu": None}) for cell in cells]
+            figure = comparisons.plot_records(records([{"configuration": CONFIGURATION, "cells": cells}], differs=differs))
+            (axes,) = figure.axes
+            self.assertEqual((axes.get_ylabel(), [height for _, height in bars_of(axes)]), (unit, heights))
+            self.assertIn("The files differ in gpus: 4 | 1", words_of(figure))
+
+
 class Benchmarks(unittest.TestCase):
     def test_medians_relative_to_the_first_with_intervals_and_verdicts(self):
         rows = [{"name": "k", "cells": [benchmark_cell(2e-3, interval=[1.9e-3, 2.2e-3]), benchmark_cell(3e-3, "slower", noisy=True)]}]

@@ -190,6 +190,24 @@ class RecordComparison(Case):
         self.assertEqual(result["differs"], [{"field": "chunks", "values": [2, 1]}, {"field": "layers_per_chunk", "values": [[4] * 4, [8, 8]]}])
         self.assertRegex(screen.figures_text({"files": [{"label": name, "evidence": "simulated"} for name in "AB"], **result}), r" 105\.0 +no\n")
 
+    def test_of_other_jobs_gpus_and_samples_differ_and_step_times_are_not_compared(self):
+        many = record(row("stp", 4, dp=4, throughput_samples_per_s=8, step_time_repeats_s=[4, 4.1]))
+        result = records(many, record(row("stp", 2, tp=2, step_time_repeats_s=[2, 2.1])))
+        self.assertEqual(result["differs"][-2:], [{"field": "gpus", "values": [32, 4]}, {"field": "samples_per_step", "values": [32, 8]}])
+        cells = result["rows"][0]["cells"]
+        self.assertEqual([cell["tokens_per_s_per_gpu"] for cell in cells], [8 * 128 / 32, 4 * 128 / 4])
+        against = cells[1]["against_first"]
+        self.assertEqual([against[key] for key in ("throughput", "tokens_per_s_per_gpu", "step_time", "verdict")], [-0.5, 3, None, None])
+        shown = screen.figures_text({"files": [{"label": name, "evidence": "simulated"} for name in "AB"], **result})
+        self.assertRegex(shown, r"samples/s +vs A +tokens/s/GPU +vs A +step +vs A +MFU")
+        self.assertRegex(shown, r"4\.000 +−50\.0 % +128 +\+300\.0 % +2\.000 s +– ")
+        real = {**many, "evidence": "measured"}
+        (one,) = records(record(row("stp", 2)), real)["rows"]
+        self.assertIsNone(one["cells"][1]["prediction"]["step_error"])
+        equal = records(many, many)
+        self.assertEqual(equal["differs"], [])
+        self.assertNotIn("GPU", screen.figures_text({"files": [{"label": name, "evidence": "simulated"} for name in "AB"], **equal}))
+
     def test_values_of_a_cluster_or_model_of_one_name_may_differ(self):
         def of(name, **values):
             one = record(row("stp", 4))

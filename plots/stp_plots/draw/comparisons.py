@@ -11,6 +11,7 @@ from stp_plots import words
 from stp_plots.draw import bars, style
 from stp_plots.files import InputError
 from stp_plots.judge.compare_profiles import PARTS
+from stp_plots.judge.compare_records import JOB
 
 # Files, in their order; the others are compared with the first.
 FILE_COLOURS = ["#56738c", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#332288", "#999933"]
@@ -72,15 +73,25 @@ def page(title, caption, blocks):
 PANELS = 24  # that are drawn
 
 
-def throughput_interval(cell):
+def throughput_of(comparison):
+    """Which throughput is drawn: (its unit, its value of a cell). Where the files' numbers of GPUs differ, that of a GPU."""
+    cells = [cell for row in comparison["rows"] for cell in row["cells"] if cell]
+    if all(one["field"] != "gpus" for one in comparison["differs"]) or any(not cell["gpus"] for cell in cells):
+        return "samples/s", lambda cell: cell["throughput_samples_per_s"]
+    if all(cell["tokens_per_s_per_gpu"] is not None for cell in cells):
+        return "tokens/s/GPU", lambda cell: cell["tokens_per_s_per_gpu"]
+    return "samples/s/GPU", lambda cell: cell["throughput_samples_per_s"] and cell["throughput_samples_per_s"] / cell["gpus"]
+
+
+def throughput_interval(cell, value):
     """The 95 % interval of a throughput, which the step's turns into; NaN without one."""
-    value, step, interval = cell["throughput_samples_per_s"], cell["step_time_s"], cell["step_time_interval_s"]
+    step, interval = cell["step_time_s"], cell["step_time_interval_s"]
     if value is None or not step or not interval or min(interval) <= 0:
         return math.nan, math.nan
     return tuple(value * step / end for end in reversed(interval))
 
 
-def panels_of(comparison):
+def panels_of(comparison, value_of):
     """By configuration a section per schedule with a bar per file; and how many rows only one file has."""
     found, alone = {}, 0
     for row in comparison["rows"]:
@@ -91,15 +102,17 @@ def panels_of(comparison):
         name = " | ".join(dict.fromkeys(cell["schedule"] for _, cell in here))
         drawn = []
         for file, cell in here:
-            low, high = throughput_interval(cell)
-            drawn.append(bars.Bar(file_colour(file), bars.known(cell["throughput_samples_per_s"]), low=low, high=high))
+            value = value_of(cell)
+            low, high = throughput_interval(cell, value)
+            drawn.append(bars.Bar(file_colour(file), bars.known(value), low=low, high=high))
         found.setdefault(configuration_lines(row["configuration"]), []).append(bars.Section([style.clip(name, 22)], [("", drawn)]))
     return list(found.items()), alone
 
 
-def records_caption(comparison, panels, alone):
+def records_caption(comparison, unit, panels, alone):
+    what = {"samples/s": "Samples per second", "tokens/s/GPU": "Tokens per second of one GPU"}.get(unit, "Samples per second of one GPU")
     caption = [
-        "Samples per second, from zero; every panel has its own scale. Lines: 95 % interval of the median, where steps "
+        f"{what}, from zero; every panel has its own scale. Lines: 95 % interval of the median, where steps "
         "were repeated."
     ]
     evidence = list(dict.fromkeys(file["evidence"] for file in comparison["files"]))
@@ -109,8 +122,8 @@ def records_caption(comparison, panels, alone):
             "and its error."
         )
     for one in comparison["differs"]:
-        if one["field"] in ("cluster", "host"):
-            caption.append(f"The files differ in {one['field']}: " + " | ".join(map(words.word, one["values"])))
+        if one["field"] in ("cluster", "host", *JOB):
+            caption.append(f"The files differ in {one['field'].replace('_', ' ')}: " + " | ".join(map(words.word, one["values"])))
     for errors in comparison["predictions"]:
         if errors["step_error_mean"] is not None:
             caption.append(
@@ -126,21 +139,22 @@ def records_caption(comparison, panels, alone):
 
 
 def plot_records(comparison):
-    panels, alone = panels_of(comparison)
+    unit, value_of = throughput_of(comparison)
+    panels, alone = panels_of(comparison, value_of)
     legend = file_handles(f"{file['label']}: {file['scenario']}, {file['evidence']}" for file in comparison["files"])
     block = Block(len(panels[:PANELS]), 3, 2.2, legend)
-    figure = page("Throughput side by side", records_caption(comparison, len(panels), alone), [block])
-    draw_throughput(block, panels)
+    figure = page("Throughput side by side", records_caption(comparison, unit, len(panels), alone), [block])
+    draw_throughput(block, panels, unit)
     return figure
 
 
-def draw_throughput(block, panels):
+def draw_throughput(block, panels, unit="samples/s"):
     """`panels`: (title, sections of bars)."""
     for i, (axes, (title, sections)) in enumerate(zip(block.axes, panels)):
         bars.draw(axes, sections)
         axes.set_title(title)
         if block.first_column(i):
-            axes.set_ylabel("samples/s")
+            axes.set_ylabel(unit)
 
 
 # ---- benchmarks: medians relative to the first file's, with their intervals ----

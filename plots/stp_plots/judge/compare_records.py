@@ -14,6 +14,8 @@ FURTHER = ["cluster", "contention", "braid", "release", "backward", "recompute",
             "implementation", "recipe", "scatter_transfers", "sends_share_adapter"]
 
 
+JOB = ("gpus", "samples_per_step")  # in which rows that correspond may differ
+
 # ---- which rows correspond ----
 
 
@@ -76,32 +78,52 @@ def differences(files, key):
     values["host"] = [file.system.get("host_processor_model_name") for file in files]
     values["revision"] = [file.provenance.get("git_revision") for file in files]
     values["build"] = [file.provenance.get("build_type") for file in files]
+    return differing(values)
+
+
+def differing(values):
     return [{"field": field, "values": some} for field, some in values.items() if any(one != some[0] for one in some)]
+
+
+def job_differences(rows):
+    """In which fields of JOB the files' rows of the same thing differ."""
+    by_file = list(zip(*(row["cells"] for row in rows if None not in row["cells"])))
+    seen = {field: [list(dict.fromkeys(cell[field] for cell in cells)) for cells in by_file] for field in JOB}
+    return differing({field: [one[0] if len(one) == 1 else one for one in some] for field, some in seen.items()})
 
 
 # ---- the comparison ----
 
 
 def cell_of(row, sample):
-    return {"schedule": row["schedule"], **{field: row.get(field) for field in FIGURES},
+    return {"schedule": row["schedule"], **{field: row[field] for field in (*JOB, "tokens_per_s_per_gpu")},
+            **{field: row.get(field) for field in FIGURES},
             "step_time_interval_s": sample and sample.interval, "repeats": len(row["repeats"]),
             "pp_bubble_share": row["bubbles"][1], "tp_bubble_share": row["bubbles"][0],
             "peak_total_gb": memory.total_gb(row), "fits": row.get("fits"),
             "against_first": None, "prediction": None}
 
 
+def same_step(row, first):
+    """Whether a step is of as many samples in both, as far as they are known: only then are step times compared."""
+    samples = {row["samples_per_step"], first["samples_per_step"]}
+    return len(samples - {None}) < 2
+
+
 def against(row, first):
     return {"throughput": relative(row.get("throughput_samples_per_s"), first.get("throughput_samples_per_s")),
-            "step_time": relative(row.get("step_time_s"), first.get("step_time_s")),
+            "tokens_per_s_per_gpu": relative(row["tokens_per_s_per_gpu"], first["tokens_per_s_per_gpu"]),
+            "step_time": relative(row.get("step_time_s"), first.get("step_time_s")) if same_step(row, first) else None,
             "peak_memory": relative(row.get("peak_memory_gb"), first.get("peak_memory_gb")),
             "p": None, "adjusted_p": None, "verdict": None}
 
 
 def prediction(weaker, stronger, sample):
     """The weaker evidence as a prediction of the stronger, whose repeated steps are the sample."""
-    step, interval = weaker.get("step_time_s"), sample and sample.interval
+    step, same = weaker.get("step_time_s"), same_step(weaker, stronger)
+    interval = sample and same and sample.interval
     return {"predicted_step_s": step, "actual_step_s": stronger.get("step_time_s"),
-            "step_error": relative(step, stronger.get("step_time_s")),
+            "step_error": relative(step, stronger.get("step_time_s")) if same else None,
             "within_interval": interval[0] <= step <= interval[1] if interval and step is not None else None,
             "peak_memory_error": relative(weaker.get("peak_memory_gb"), stronger.get("peak_memory_gb"))}
 
@@ -146,7 +168,7 @@ def compare(files, rule):
                 cell["prediction"] = prediction(found[0], row, sample)
             else:
                 cell["against_first"] = against(row, found[0])
-                if len(row["repeats"]) > 1 and len(found[0]["repeats"]) > 1:
+                if len(row["repeats"]) > 1 and len(found[0]["repeats"]) > 1 and same_step(row, found[0]):
                     pairs.append((samples[0], sample))
                     judged.append(cell["against_first"])
         described = next(filter(None, found))
@@ -162,5 +184,5 @@ def compare(files, rule):
             errors.append(prediction_errors(*sorted([labelled[0], one], key=lambda each: strength(each[1])), predictions))
     described = [{"label": label, "path": file.path, "evidence": file.evidence, "scenario": file.scenario,
                   "provenance": file.provenance, "system": file.system} for label, file in labelled]
-    return {"kind": "records", "files": described, "differs": differences([first, *others], fields),
+    return {"kind": "records", "files": described, "differs": differences([first, *others], fields) + job_differences(rows),
             "rule": rule.json(len(pairs)), "predictions": errors, "rows": rows}

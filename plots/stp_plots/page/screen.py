@@ -9,6 +9,7 @@ import textwrap
 from stp_plots import words
 from stp_plots.judge import overlapped
 from stp_plots.judge.compare_profiles import PARTS
+from stp_plots.judge.compare_records import JOB
 from stp_plots.words import Table
 
 
@@ -49,22 +50,27 @@ def table_of(comparison, head, lines_of):
 
 
 def figures_text(comparison):
+    """Columns that say nothing are left out: tokens of a GPU where the jobs are equal, verdicts where there is none."""
+    other_job = any(one["field"] in JOB for one in comparison["differs"])
+    judged = comparison["rule"]["comparisons"] > 0
+
     def lines_of(row):
         present = [(file, cell) for file, cell in zip(comparison["files"], row["cells"]) if cell]
         lines = []
         for file, cell in present if len(present) > 1 else []:
             to_first = cell["against_first"]
-            throughput, step, memory = (words.percent(to_first[key]) if to_first else ""
-                                        for key in ("throughput", "step_time", "peak_memory"))
+            throughput, tokens, step, memory = (words.percent(to_first[key]) if to_first else ""
+                                                for key in ("throughput", "tokens_per_s_per_gpu", "step_time", "peak_memory"))
             lines.append(["" if lines else "  " + schedule_of(row), f"{file['label']} {file['evidence']}",
-                          words.plain(cell["throughput_samples_per_s"], 3), throughput, step_text(cell), step,
-                          (to_first and to_first["verdict"]) or "", words.plain_percent(cell["mfu"]),
+                          words.plain(cell["throughput_samples_per_s"], 3), throughput,
+                          *([words.plain(cell["tokens_per_s_per_gpu"], 0), tokens] if other_job else []), step_text(cell), step,
+                          *([(to_first and to_first["verdict"]) or ""] if judged else []), words.plain_percent(cell["mfu"]),
                           words.plain_percent(cell["pp_bubble_share"]), words.plain_percent(cell["tp_bubble_share"]),
                           words.plain(cell["peak_memory_gb"], 2), memory, words.plain(cell["peak_total_gb"], 1), cell["fits"] or ""])
         return lines
 
-    return table_of(comparison, ["  schedule", "file", "samples/s", "vs A", "step", "vs A", "verdict", "MFU", "PP bubble",
-                                 "TP bubble", "GB", "vs A", "all, GB", "fits"], lines_of)
+    return table_of(comparison, ["  schedule", "file", "samples/s", "vs A", *(["tokens/s/GPU", "vs A"] if other_job else []), "step", "vs A",
+                                 *(["verdict"] if judged else []), "MFU", "PP bubble", "TP bubble", "GB", "vs A", "all, GB", "fits"], lines_of)
 
 
 def predictions_text(comparison, errors):

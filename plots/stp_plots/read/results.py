@@ -1,9 +1,11 @@
 """Result records that a user names."""
 
+import math
 from dataclasses import dataclass
 
 from stp_plots import words
 from stp_plots.files import Fields
+from stp_plots.words import AXES
 
 KIND = "a result record"
 MAJOR = "1"  # version of the records that are read here
@@ -30,7 +32,7 @@ def recognises(content):
 
 
 def read_row(row, path, place):
-    """The row as written, checked, with `repeats`, of the step in seconds, `bubbles` and `chunks`."""
+    """The row as written, checked, with `repeats`, of the step in seconds, and what follows from it."""
     fields = Fields(row, path, place)
     fields.string("schedule")
     for key in FIGURES:
@@ -44,7 +46,16 @@ def read_row(row, path, place):
         given = Fields(rank, path, f"{place}.ranks[{i}]")
         times.append([given.number(key, LARGEST) for key in ("compute_s", "tp_bubble_s", "pp_bubble_s")])
     chunks = len(words.items(row.get("layers_per_chunk"))) // (words.number(row.get("pp")) or 1) or None
-    return {**row, "repeats": repeats, "bubbles": words.bubbles(times), "chunks": chunks}
+    ranks, samples = product_of(row, AXES), product_of(row, ("microbatches", "microbatch_size", "dp"))
+    tokens = product_of(row, ("throughput_samples_per_s", "seq"))
+    return {**row, "repeats": repeats, "bubbles": words.bubbles(times), "chunks": chunks, "gpus": ranks, "samples_per_step": samples,
+            "tokens_per_s_per_gpu": words.number(tokens / ranks) if tokens and ranks else None}
+
+
+def product_of(row, keys):
+    """None where one is unknown or out of range."""
+    values = [words.number(row.get(key)) for key in keys]
+    return None if any(value is None or not 0 < value <= LARGEST for value in values) else math.prod(values)
 
 
 def values_in(content, place):
