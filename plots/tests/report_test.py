@@ -87,6 +87,8 @@ class ReportTest(FolderTest):
         (self.folder / "sensitivity-a.json").write_text(json.dumps(self.sensitivity_of(rows)))
         page, source = self.report(a=record(rows))
         self.assertIn("plot-a-sensitivity.png", self.plots())
+        self.assertIn("at the largest m; shares at most 1. Mean", source)
+        self.assertIn("of the hardware profile (shares at most 1), fitted ones", page.text)
         self.assertIn("The gain depends most on a_value (+16.67 and −25.00), b_value (0.00 and 0.00) points.", source)
         self.assertIn("Thin lines at the largest m", page.text)
 

@@ -65,7 +65,7 @@ def plot(experiments):
     rest.legend(handles=handles, loc="upper left")
     caption = "Within a configuration m grows to the right; s is the sequence length times the microbatch size."
     if bands:
-        caption += f" Upright lines at the largest m: the band from ±{change} on each value of the hardware profile, taken as independent."
+        caption += f" Upright lines at the largest m: the band from ±{change} on each value of the hardware profile (shares at most 1), taken as independent."
     if null:
         caption += " Null model: the published gain of the calibrated row of the same TP (of any, where there is none), without a bubble."
     alt = f"Published and simulated gains of {first.gained} over {first.baseline} by configuration, with bands."

@@ -19,6 +19,7 @@ KEPT = ROOT / "results/reference/sensitivity"
 KEY = ("model", "cluster", "seq", "microbatch_size", *words.AXES, "microbatches", "schedule")
 SAME = 1e-6  # relative; beyond it the analysis is of another model
 COLOURS = {"smaller": "#E69F00", "larger": "#0072B2"}
+LIMIT = {"smaller": "", "larger": ",\nshares at most 1"}
 MOST = 12  # values that are drawn
 
 
@@ -111,13 +112,13 @@ def tornado(experiment, _colours):
     fitted = experiment.sensitivity.fitted
     grid[0].set_yticks(range(len(means)), [name + (" (fitted)" if name in fitted else "") for name in means.index])
     grid[0].set_ylim(len(means) - 0.4, -0.6)
-    style.legend(grid[1], [Patch(facecolor=colour, label=f"value {change}\n{side}") for side, colour in COLOURS.items()])
+    style.legend(grid[1], [Patch(facecolor=colour, label=f"value {change}\n{side}{LIMIT[side]}") for side, colour in COLOURS.items()])
     first = ", ".join(
         f"{name} ({' and '.join(words.signed(row['gain', side], 2) for side in COLOURS)})" for name, row in means.head(3).iterrows()
     )
     caption = (
-        f"Each value of the profile {change} smaller and larger, one at a time, nothing fitted again, at the largest m; shares end at "
-        f"1. Mean over the configurations. The gain depends most on {first} points."
+        f"Each value of the profile {change} smaller and larger, one at a time, nothing fitted again, at the largest m; shares at "
+        f"most 1. Mean over the configurations. The gain depends most on {first} points."
     )
     alt = "Tornado plot of the mean change of gain and of throughput per value of the hardware profile. " + caption
     return style.Plot("sensitivity", "Sensitivity analysis", figure, caption, alt)
@@ -128,6 +129,6 @@ def note(experiment):
     if experiment.sensitivity is None:
         return ""
     return (
-        f" Thin lines at the largest m: the band from ±{experiment.sensitivity.change} on each value of the hardware profile, fitted "
-        "ones included and nothing fitted again, taken as independent."
+        f" Thin lines at the largest m: the band from ±{experiment.sensitivity.change} on each value of the hardware profile (shares at "
+        "most 1), fitted ones included and nothing fitted again, taken as independent."
     )
