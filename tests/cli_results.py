@@ -344,23 +344,15 @@ class Traces(CommandLine):
         screen = self.run_stp("simulate", "timelines").stdout
         self.assertIn("step, unit  samples/unit", screen)
         self.assertNotIn("step, s", screen)
-        self.assert_shares(next(row for row in rows if row["schedule"] == "stp"), drawn)
-
-    def assert_shares(self, row, drawn):
-        busiest = max(row["ranks"], key=lambda rank: rank["compute_s"])
-        total = sum(busiest[part] for part in ("compute_s", "tp_bubble_s", "pp_bubble_s"))
-        for part, words in (("compute_s", "compute"), ("tp_bubble_s", "TP bubble"), ("pp_bubble_s", "PP bubble")):
-            self.assertIn(f"{words} {100 * busiest[part] / total:.1f} %", drawn)
-
-    def test_with_sequence_parallelism_too_the_shares_are_those_of_the_record(self):
-        if not os.environ.get("STP_PYTHON"):
-            self.skipTest("stp was built without a Python")
-        path = self.write(changed(HARDWARE, schedules=["1f1b"], sequence_parallel=True))
-        (row,) = json.loads(self.succeed("simulate", path, "--json", "-").stdout)["results"]
-        self.succeed("trace", path, "--out", "new")
-        (drawn,) = (one.read_text(encoding="utf-8") for one in (self.folder / "new").glob("*.svg"))
-        self.assert_shares(row, drawn)
-        self.assertIn("exposed TP collective", drawn)
+        split = self.write(changed(HARDWARE, schedules=["1f1b"], sequence_parallel=True))
+        self.succeed("trace", split, "--out", "split")
+        svg = next((self.folder / "split").glob("*.svg")).read_text(encoding="utf-8")
+        self.assertIn("exposed TP collective", svg)
+        for row, source in ((next(row for row in rows if row["schedule"] == "stp"), drawn), (json.loads(self.succeed("simulate", split, "--json", "-").stdout)["results"][0], svg)):
+            busiest = max(row["ranks"], key=lambda rank: rank["compute_s"])
+            total = sum(busiest[part] for part in ("compute_s", "tp_bubble_s", "pp_bubble_s"))
+            for part, words in (("compute_s", "compute"), ("tp_bubble_s", "TP bubble"), ("pp_bubble_s", "PP bubble")):
+                self.assertIn(f"{words} {100 * busiest[part] / total:.1f} %", source)
 
     def test_without_python_there_are_traces(self):
         done, files = self.trace(STP_PYTHON="/nowhere")

@@ -87,10 +87,9 @@ class Records(unittest.TestCase):
 
 
     def test_of_other_numbers_of_gpus_the_throughput_of_one_is_drawn(self):
-        cells = [{**record_cell(8.0, 4.0), "gpus": 4, "tokens_per_s_per_gpu": 300.0}, {**record_cell(4.0, 2.0), "gpus": 1, "tokens_per_s_per_gpu": 600.0}]
         differs = [{"field": "gpus", "values": [4, 1]}]
-        for seq, unit, heights in ((8, "tokens/s/GPU", [300, 600]), (None, "samples/s/GPU", [2, 4])):
-            cells = [cell | ({} if seq else {"tokens_per_s_per_gpu": None}) for cell in cells]
+        for tokens, unit, heights in (([300, 600], "tokens/s/GPU", [300, 600]), ([None, None], "samples/s/GPU", [2, 5])):
+            cells = [{**record_cell(4.0 + gpus, 4.0), "gpus": gpus, "tokens_per_s_per_gpu": one} for gpus, one in zip((4, 1), tokens)]
             figure = comparisons.plot_records(records([{"configuration": CONFIGURATION, "cells": cells}], differs=differs))
             (axes,) = figure.axes
             self.assertEqual((axes.get_ylabel(), [height for _, height in bars_of(axes)]), (unit, heights))

@@ -79,16 +79,13 @@ class TraceTest(unittest.TestCase):
         self.assertEqual(trace.facts(), facts)
 
     def test_a_wait_begins_when_the_collectives_own_dependencies_had_ended(self):
-        slices = [
-            op(0, "compute", 0, 1, "F0.0"),
-            op(0, "tp", 2, 3, "F0.1", called="all-gather attn.F F0.1"),
-            op(0, "compute", 3, 4, "F0.1", waited_for="all-gather", tp_bubble=1e6),
-        ]
+        waited = op(0, "compute", 3, 4, "F0.1", waited_for="all-gather", tp_bubble=1e6)
+        slices = [op(0, "compute", 0, 1, "F0.0"), op(0, "tp", 2, 3, "F0.1", called="all-gather attn.F F0.1"), waited]
         trace = timelines.Trace(content(slices), "t.json")
         self.assertEqual((trace.waits, trace.exposed()), ([[(2, 3)]], [[(2, 3)]]))
         self.assertIn("compute 50.0 %, TP bubble 25.0 %, PP bubble 25.0 %", trace.facts())
         self.assertIn("exposed TP collective", drawn(content(slices))[1])
-        del slices[2]["args"]["tp_bubble"]  # an old trace
+        del waited["args"]["tp_bubble"]  # an old trace
         self.assertEqual(timelines.Trace(content(slices), "t.json").waits, [[(1, 3)]])
 
     def test_every_action_is_a_cell_with_its_time(self):

@@ -74,13 +74,13 @@ PANELS = 24  # that are drawn
 
 
 def throughput_of(comparison):
-    """Which throughput is drawn: (its unit, its value of a cell). Where the files' numbers of GPUs differ, that of a GPU."""
+    """Which throughput is drawn: (in words, its unit, its value of a cell). Where the files' numbers of GPUs differ, that of a GPU."""
     cells = [cell for row in comparison["rows"] for cell in row["cells"] if cell]
     if all(one["field"] != "gpus" for one in comparison["differs"]) or any(not cell["gpus"] for cell in cells):
-        return "samples/s", lambda cell: cell["throughput_samples_per_s"]
+        return "Samples per second", "samples/s", lambda cell: cell["throughput_samples_per_s"]
     if all(cell["tokens_per_s_per_gpu"] is not None for cell in cells):
-        return "tokens/s/GPU", lambda cell: cell["tokens_per_s_per_gpu"]
-    return "samples/s/GPU", lambda cell: cell["throughput_samples_per_s"] and cell["throughput_samples_per_s"] / cell["gpus"]
+        return "Tokens per second of one GPU", "tokens/s/GPU", lambda cell: cell["tokens_per_s_per_gpu"]
+    return "Samples per second of one GPU", "samples/s/GPU", lambda cell: cell["throughput_samples_per_s"] and cell["throughput_samples_per_s"] / cell["gpus"]
 
 
 def throughput_interval(cell, value):
@@ -109,8 +109,7 @@ def panels_of(comparison, value_of):
     return list(found.items()), alone
 
 
-def records_caption(comparison, unit, panels, alone):
-    what = {"samples/s": "Samples per second", "tokens/s/GPU": "Tokens per second of one GPU"}.get(unit, "Samples per second of one GPU")
+def records_caption(comparison, what, panels, alone):
     caption = [
         f"{what}, from zero; every panel has its own scale. Lines: 95 % interval of the median, where steps "
         "were repeated."
@@ -139,11 +138,11 @@ def records_caption(comparison, unit, panels, alone):
 
 
 def plot_records(comparison):
-    unit, value_of = throughput_of(comparison)
+    what, unit, value_of = throughput_of(comparison)
     panels, alone = panels_of(comparison, value_of)
     legend = file_handles(f"{file['label']}: {file['scenario']}, {file['evidence']}" for file in comparison["files"])
     block = Block(len(panels[:PANELS]), 3, 2.2, legend)
-    figure = page("Throughput side by side", records_caption(comparison, unit, len(panels), alone), [block])
+    figure = page("Throughput side by side", records_caption(comparison, what, len(panels), alone), [block])
     draw_throughput(block, panels, unit)
     return figure
 

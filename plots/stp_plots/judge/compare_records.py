@@ -63,8 +63,8 @@ def align(files, fields):
     return aligned
 
 
-def differences(files, key):
-    """Other differences of the files: per field the values of each, in order of appearance."""
+def differences(files, key, common):
+    """Other differences of the files: per field the values of each, in order of appearance. `common`: cells of common rows."""
     values = {}
     for field in [*BASE, "chunks", *FURTHER]:
         seen = [list({hashable(row.get(field)): row.get(field) for row in file.rows}.values()) for file in files]
@@ -78,18 +78,10 @@ def differences(files, key):
     values["host"] = [file.system.get("host_processor_model_name") for file in files]
     values["revision"] = [file.provenance.get("git_revision") for file in files]
     values["build"] = [file.provenance.get("build_type") for file in files]
-    return differing(values)
-
-
-def differing(values):
+    for field in JOB:
+        seen = [list(dict.fromkeys(cell[field] for cell in cells)) for cells in zip(*common)]
+        values[field] = [some[0] if len(some) == 1 else some for some in seen]
     return [{"field": field, "values": some} for field, some in values.items() if any(one != some[0] for one in some)]
-
-
-def job_differences(rows):
-    """In which fields of JOB the files' rows of the same thing differ."""
-    by_file = list(zip(*(row["cells"] for row in rows if None not in row["cells"])))
-    seen = {field: [list(dict.fromkeys(cell[field] for cell in cells)) for cells in by_file] for field in JOB}
-    return differing({field: [one[0] if len(one) == 1 else one for one in some] for field, some in seen.items()})
 
 
 # ---- the comparison ----
@@ -182,7 +174,8 @@ def compare(files, rule):
             cells = [row["cells"][i] for row in rows]
             predictions = [cell["prediction"] for cell in cells if cell and cell["prediction"]]
             errors.append(prediction_errors(*sorted([labelled[0], one], key=lambda each: strength(each[1])), predictions))
+    common = [row["cells"] for row in rows if None not in row["cells"]]
     described = [{"label": label, "path": file.path, "evidence": file.evidence, "scenario": file.scenario,
                   "provenance": file.provenance, "system": file.system} for label, file in labelled]
-    return {"kind": "records", "files": described, "differs": differences([first, *others], fields) + job_differences(rows),
+    return {"kind": "records", "files": described, "differs": differences([first, *others], fields, common),
             "rule": rule.json(len(pairs)), "predictions": errors, "rows": rows}
