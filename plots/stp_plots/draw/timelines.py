@@ -70,7 +70,7 @@ class Trace:
                     self.collective = "TP collective"
             elif one["cat"] == "compute":
                 if "waited_for" in args and span[0] > ends[rank]:
-                    since = span[0] - args["tp_bubble"] / 1e6 if "tp_bubble" in args else ends[rank]  # old traces have no time
+                    since = span[0] - args["tp_bubble"] / 1e6 if "tp_bubble" in args else ends[rank]  # a trace may lack it
                     self.waits[rank].append((since, span[0]))
                 ends[rank] = span[1]
                 self.computed[rank] += span[1] - span[0]
