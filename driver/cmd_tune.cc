@@ -86,6 +86,20 @@ std::string why_open(const Tuned& one, const MeanErrors& peaks) {
          " GB is within what is uncertain of " + joined(of, {}, " and of ") + ".";
 }
 
+// What to take if the first choice turns out not to fit.
+std::string fastest_sure(const TuneResult& result) {
+  const Tuned& first = result.best.front();
+  if (first.fit == Fit::yes) return "";
+  const Tuned* sure = nullptr;
+  for (const Tuned& one : result.best)
+    if (one.fit == Fit::yes && (sure == nullptr || one.outcome.step_s < sure->outcome.step_s)) sure = &one;
+  if (sure == nullptr) return " None surely fits.";
+  const double slower = sure->outcome.step_s / first.outcome.step_s - 1;
+  return " The fastest that surely fits: " + sure->name() + ", " +
+         (slower < kSeen ? "as fast" : share_text(slower) + " slower") + ", with " +
+         fixed(sure->outcome.margin_gb, 0) + " GB free.";
+}
+
 std::string why_first(const TuneResult& result, const ErrorBand& band) {
   const Tuned& first = result.best.front();
   const Tuned& fastest = fastest_of(result);
@@ -105,13 +119,15 @@ std::string why_first(const TuneResult& result, const ErrorBand& band) {
   const auto beaten = std::ranges::count_if(result.points, [&](const StepOutcome& one) {
     return one.step_s < own.step_s && one.peak_gb < own.peak_gb;
   });
-  if (beaten > 0) text += "; faster and smaller with more options: " + std::to_string(beaten);
+  if (beaten > 0)
+    text += ". " + counted(beaten, "other") + (beaten == 1 ? " is" : " are") + " faster and smaller, but " +
+            (beaten == 1 ? "uses" : "use") + " more options";
   const std::string within = " within " + share_text(band.share) + " of the fastest";
   text += result.equals == 1 ? ". None else is" + within + "."
                              : ". " + std::to_string(result.equals) + " configurations are" + within +
                                    " and count as equal: those that surely fit first, then fewer options, "
                                    "then less memory.";
-  return text + " " + band.source + "." + why_open(first, band.peaks);
+  return text + " " + band.source + "." + why_open(first, band.peaks) + fastest_sure(result);
 }
 
 std::string left_out(const TuneCounts& counts) {
@@ -119,17 +135,17 @@ std::string left_out(const TuneCounts& counts) {
     return count == 0 ? "" : "  " + std::to_string(count) + " " + what + "\n";
   };
   std::string text =
-      std::to_string(counts.configurations) +
-      " configurations: " + std::to_string(counts.simulated + counts.reused) + " simulated" +
+      counted(counts.configurations, "configuration") + ": " +
+      std::to_string(counts.simulated + counts.reused) + " simulated" +
       (counts.reused > 0 ? " (" + std::to_string(counts.reused) + " of them earlier)" : "") +
       "; left out:\n" + said(counts.unfit, "do not fit") +
       said(counts.bounded, "have a bound above the tenth best plus the band") +
-      said(counts.needless, "save more memory than they need, or none") +
+      said(counts.needless, "recompute or offload where less of it surely fits, or saves as much") +
       said(counts.same,
            "equal another: balanced layers turned out even, or one pipeline rank without braids or with "
            "another schedule's order");
   for (const auto& [reason, count] : counts.refused.by_reason) text += said(count, "refused: " + reason);
-  return text;
+  return text.ends_with("; left out:\n") ? text.replace(text.rfind(';'), std::string::npos, ".\n") : text;
 }
 
 std::string of_memory(const TuneSpace& space) {

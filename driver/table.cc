@@ -111,10 +111,10 @@ Table::Layout Table::layout(bool wrap_titles) const {
       width = std::max(width, columns_of(rows_[i][column]));
       text = text && !is_number(rows_[i][column]);
     }
-    // A long text at the end of a row is wrapped.
+    // A long text at the end of a row is wrapped, also one that begins with a number.
     const bool last = column + 1 == rows_[0].size();
-    layout.widths.push_back(text && last ? std::min(width, kLeastOfText) : width);
-    layout.left.push_back(column == 0 || text);
+    layout.widths.push_back(last && column > 0 ? std::min(width, kLeastOfText) : width);
+    layout.left.push_back(column == 0 || text || (last && width > kLeastOfText));
   }
   return layout;
 }
@@ -194,7 +194,9 @@ std::string Table::text(const Screen& screen) const {
 }
 
 std::string fixed(std::optional<double> number, int decimals) {
-  return number ? shown(("%." + std::to_string(decimals) + "f").c_str(), *number) : "–";
+  if (!number) return "–";
+  const std::string text = shown(("%." + std::to_string(decimals) + "f").c_str(), *number);
+  return text.find_first_not_of("-0.") == std::string::npos && text[0] == '-' ? text.substr(1) : text;
 }
 
 std::string share_text(std::optional<double> share, int decimals) {

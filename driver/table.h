@@ -56,7 +56,7 @@ class Table {
   std::string notes_;
 };
 
-/// `number` with `decimals` decimals; "–" for none.
+/// `number` with `decimals` decimals, without a minus if it is shown as zero; "–" for none.
 std::string fixed(std::optional<double> number, int decimals);
 /// A share in per cent: "12.5 %"; "–" for none.
 std::string share_text(std::optional<double> share, int decimals = 1);

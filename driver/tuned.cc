@@ -4,6 +4,7 @@
 
 #include "baselines/registry.h"
 #include "choices.h"
+#include "run_simulated.h"
 
 namespace stp {
 
@@ -31,6 +32,22 @@ std::vector<std::string> complications(const Experiment& experiment, const Sched
                                     {least != most, "uneven layers"}})
     if (is_so) words.emplace_back(word);
   return words;
+}
+
+bool is_even(const Experiment& experiment, std::vector<int> layers) {
+  if (experiment.hardware->model.has_vision() && layers.size() > 1) layers.erase(layers.begin());
+  const auto [least, most] = std::ranges::minmax(layers);
+  return least > 0 && most - least <= 1 && std::ranges::is_sorted(layers, std::greater{});
+}
+
+std::string key_of(const Experiment& experiment, int microbatches) {
+  std::string key = name_of(experiment.schedules.front());
+  for (const int number : {experiment.strategy.pp, experiment.chunks, microbatches})
+    key += " " + std::to_string(number);
+  if (const auto& costs = experiment.schedule_costs)
+    for (const double number : {costs->F, costs->I, costs->W, costs->p2p, kept_for_W(experiment)})
+      key += shown(" %g", number);
+  return key;
 }
 
 std::string Tuned::name() const {

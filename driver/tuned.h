@@ -38,5 +38,9 @@ bool has_braids(const Schedule& schedule);
 /// What makes a configuration less simple, in words. `layers`: by virtual stage.
 std::vector<std::string> complications(const Experiment& experiment, const Schedule& schedule,
                                        const std::vector<int>& layers);
+/// Whether an even split is the same. The stage of an encoder has no layers.
+bool is_even(const Experiment& experiment, std::vector<int> layers);
+/// What its order depends on.
+std::string key_of(const Experiment& experiment, int microbatches);
 
 }  // namespace stp

@@ -13,6 +13,7 @@
 #include "experiment_memory.h"
 #include "interrupt.h"
 #include "order_bound.h"
+#include "outlines.h"
 #include "progress.h"
 #include "run_simulated.h"
 #include "table.h"
@@ -31,7 +32,7 @@ struct Piece {
   size_t plan = 0, variant = 0;
   int saver = -1;           // -1: a family
   std::vector<int> layers;  // by virtual stage of one pipeline; empty: not placed
-  double margin_gb = 0;
+  double margin_gb = 0;     // of a family: without activations
   Fit fit = Fit::no;
   size_t id = 0;
 
@@ -72,12 +73,7 @@ class Search {
     add_families();
     ProgressBar progress("judged", space_.configurations);
     progress.step(judged());
-    while (!queue_.empty() && queue_.top().bound_s <= limit()) {
-      std::vector<Piece> batch;
-      while (batch.size() < kBatch && !queue_.empty() && queue_.top().bound_s <= limit()) {
-        batch.push_back(queue_.top());
-        queue_.pop();
-      }
+    for (std::vector<Piece> batch; !(batch = next_batch()).empty();) {
       std::vector<PieceResult> made(batch.size());
       on_all_cores(batch.size(), [&](size_t each) { made[each] = work_on(batch[each]); });
       for (const PieceResult& each : made)
@@ -88,8 +84,6 @@ class Search {
       for (PieceResult& each : made) take(std::move(each));
       progress.step(judged() - before);
     }
-    for (; !queue_.empty(); queue_.pop())  // a piece above the limit
-      result_.counts.bounded += queue_.top().saver < 0 ? space_.savers.size() : 1;
     if (tuned_.empty() && !result_.nearest) look_for_nearest();
     choose();
     return std::move(result_);
@@ -106,6 +100,22 @@ class Search {
   [[nodiscard]] double limit() const {
     if (exhaustive_ || steps_.size() < kBest) return 1e300;
     return *std::next(steps_.begin(), kBest - 1) * (1 + band_);
+  }
+  // Of the lowest bounds; above the limit those that may be the fastest that surely fits.
+  std::vector<Piece> next_batch() {
+    std::vector<Piece> batch;
+    const double most = limit();
+    const bool above = !queue_.empty() && queue_.top().bound_s > most;  // as all others
+    for (; batch.size() < kBatch && !queue_.empty() && (above || queue_.top().bound_s <= most); queue_.pop())
+      if (const Piece& piece = queue_.top(); !above || (piece.bound_s < sure_s_ && may_be_sure(piece)))
+        batch.push_back(piece);
+      else
+        result_.counts.bounded += piece.saver < 0 ? space_.savers.size() : 1;
+    return batch;
+  }
+  [[nodiscard]] bool may_be_sure(const Piece& piece) const {
+    const HardwareProfile& profile = space_.plans[piece.plan].hardware->profile;
+    return (piece.saver < 0 ? fit_of(profile, piece.margin_gb, peak_error_) : piece.fit) == Fit::yes;
   }
 
   void add_families();
@@ -171,6 +181,7 @@ class Search {
   bool has_plain_ = false, has_even_ = false;
   std::priority_queue<Piece, std::vector<Piece>, std::greater<>> queue_;
   std::multiset<double> steps_;  // of what fits
+  double sure_s_ = 1e300;        // the fastest of what surely fits
   std::vector<Tuned> tuned_;
   TuneResult result_;
   std::optional<Piece> nearest_plan_;
@@ -203,7 +214,12 @@ void Search::add_families() {
       nearest_plan_ = Piece{.plan = plan, .layers = {}, .margin_gb = margin, .id = id};
     for (size_t variant = 0; variant < variants_[pp].size(); ++variant, id += space_.savers.size()) {
       if (fits)
-        queue_.push({.bound_s = seconds, .plan = plan, .variant = variant, .layers = {}, .id = id});
+        queue_.push({.bound_s = seconds,
+                     .plan = plan,
+                     .variant = variant,
+                     .layers = {},
+                     .margin_gb = margin,
+                     .id = id});
       else
         result_.counts.unfit += space_.savers.size();
     }
@@ -223,16 +239,6 @@ std::shared_ptr<const Schedule> Search::kept(const std::string& key, const std::
   });
 }
 
-std::string key_of(const Experiment& experiment, int microbatches) {
-  std::string key = name_of(experiment.schedules.front());
-  for (const int number : {experiment.strategy.pp, experiment.chunks, microbatches})
-    key += " " + std::to_string(number);
-  if (const auto& costs = experiment.schedule_costs)
-    for (const double number : {costs->F, costs->I, costs->W, costs->p2p, kept_for_W(experiment)})
-      key += shown(" %g", number);
-  return key;
-}
-
 std::shared_ptr<const Schedule> Search::schedule_of(const Experiment& experiment) {
   return kept(key_of(experiment, experiment.microbatches),
               [&] { return schedule_for(experiment.schedules.front(), experiment, ""); });
@@ -244,13 +250,6 @@ std::shared_ptr<const Schedule> Search::short_schedule_of(const Experiment& expe
     return make_schedule(find_generator(experiment.schedules.front().name),
                          {.pp = pp, .microbatches = few, .chunks = experiment.chunks});
   });
-}
-
-// Whether an even split is the same. The stage of an encoder has no layers.
-bool is_even(const Experiment& experiment, std::vector<int> layers) {
-  if (experiment.hardware->model.has_vision() && layers.size() > 1) layers.erase(layers.begin());
-  const auto [least, most] = std::ranges::minmax(layers);
-  return least > 0 && most - least <= 1 && std::ranges::is_sorted(layers, std::greater{});
 }
 
 // Schedules on one placement share its layers and its bound.
@@ -311,25 +310,6 @@ PieceResult Search::place(Piece family) {
   }
   return made;
 }
-
-// Programs without ops, to count memory; what a schedule offloads of empty chunks an outline does not show.
-class Outlines {
- public:
-  // Valid until the next call. Savers with one schedule share most of it.
-  const Program& of(const std::shared_ptr<const Schedule>& schedule, const std::vector<int>& layers,
-                    const Lowering& lowering) {
-    const bool whole = lowering.strategy.offload > 0 && std::ranges::min(layers) == 0;
-    if (whole || schedule_ != schedule)
-      program_ = whole ? lower(*schedule, layers, lowering) : outline(*schedule, layers, lowering);
-    schedule_ = whole ? nullptr : schedule;
-    if (!whole) program_->strategy = lowering.strategy;
-    return *program_;
-  }
-
- private:
-  std::optional<Program> program_;
-  std::shared_ptr<const Schedule> schedule_;
-};
 
 PieceResult Search::expand(const Piece& family) {
   PieceResult made;
@@ -410,7 +390,7 @@ PieceResult Search::simulate_piece(const Piece& piece) {
                  *result.peak_total_gb(),
                  *result.memory_margin_gb,
                  busiest.tp_bubble_s / result.step_time_s(),
-                 busiest.pp_bubble_s / result.step_time_s(),
+                 std::max(0.0, busiest.pp_bubble_s / result.step_time_s()),  // of times, rounded
                  result.lower_bound_s.value_or(0)};
     }
     tuned.fit = fit_of(experiment.hardware->profile, outcome.margin_gb, peak_error_);
@@ -444,6 +424,7 @@ void Search::take(PieceResult made) {
   }
   ++(made.reused ? counts.reused : counts.simulated);
   steps_.insert(made.tuned->outcome.step_s);
+  if (made.tuned->fit == Fit::yes) sure_s_ = std::min(sure_s_, made.tuned->outcome.step_s);
   result_.points.push_back(made.tuned->outcome);
   result_.names.push_back(made.tuned->name());
   tuned_.push_back(*std::move(made.tuned));
@@ -482,9 +463,14 @@ void Search::choose() {
   result_.equals =
       std::ranges::count_if(tuned_, [&](const Tuned& one) { return one.outcome.step_s <= equal; });
   auto end = tuned_.begin() + static_cast<std::ptrdiff_t>(std::min(tuned_.size(), kBest));
-  const auto fastest =
-      std::ranges::min_element(tuned_, {}, [](const Tuned& one) { return one.outcome.step_s; });
-  if (fastest >= end) std::iter_swap(end++, fastest);  // with which the first is compared
+  const auto keep = [&](double step_s, Fit least) {  // the first with this step
+    const auto found = std::ranges::find_if(tuned_, [&](const Tuned& one) {
+      return one.outcome.step_s == step_s && (one.fit == Fit::yes || least == Fit::maybe);
+    });
+    if (found >= end && found != tuned_.end()) std::iter_swap(end++, found);
+  };
+  keep(*steps_.begin(), Fit::maybe);  // with which the first is compared
+  if (tuned_.front().fit != Fit::yes) keep(sure_s_, Fit::yes);
   tuned_.erase(end, tuned_.end());
   result_.best = std::move(tuned_);
 }

@@ -16,8 +16,9 @@ struct TuneCounts {
 };
 
 struct TuneResult {
-  std::vector<Tuned> best;  // the ten best: equals of the fastest, simple ones first, then slower ones; if
-                            // the fastest is not among them, it is the last
+  // The ten best: equals of the fastest, simple ones first, then slower ones; then, where they are not among
+  // them, the fastest, and if the first may not fit, the fastest that surely does.
+  std::vector<Tuned> best;
   std::vector<StepOutcome> points;  // all that were simulated
   std::vector<std::string> names;   // of these
   size_t equals = 0;                // configurations within the band of the fastest
