@@ -242,11 +242,33 @@ std::string of_absolute_times(const NamedData& cluster, const std::string& name)
   return text + ".";
 }
 
+// What runs the first choice, or if nothing does, another of the best.
+std::string of_frameworks(const TuneResult& result) {
+  const Tuned* fastest = nullptr;
+  std::string names;  // of what runs it
+  for (const Tuned& one : result.best) {
+    std::vector<std::string> running;
+    for (const Framework& each : frameworks())
+      if (*each.name != '\0' && runs(each, one.experiment)) running.emplace_back(each.name);
+    if (running.empty()) continue;
+    if (&one == &result.best.front()) return "Frameworks that run the first choice: " + joined(running) + ".";
+    if (fastest != nullptr && fastest->outcome.step_s <= one.outcome.step_s) continue;
+    fastest = &one;
+    names = joined(running);
+  }
+  return "No framework of --runs-on runs the first choice" +
+         (fastest == nullptr
+              ? ", nor another of the table."
+              : "; the fastest of the table that one runs is " + fastest->name() + " (" + names + ").");
+}
+
 // What to know of the first choice and the fastest beside their figures.
 std::vector<std::string> notes_on(const TuneSpace& space, const TuneResult& result) {
   const Tuned &first = result.best.front(), &fastest = fastest_of(result);
   const Experiment::Hardware& hardware = *first.experiment.hardware;
-  std::vector<std::string> notes{of_absolute_times(hardware.cluster_data, hardware.profile.name)};
+  std::vector<std::string> notes;
+  if (*space.framework.name == '\0') notes.push_back(of_frameworks(result));
+  notes.push_back(of_absolute_times(hardware.cluster_data, hardware.profile.name));
   if (const std::string note = best_rate_note(hardware.cluster_data); !note.empty()) notes.push_back(note);
   const int vocab = hardware.model_data.content->at("vocab_size").get<int>();
   if (hardware.model.vocab != vocab)
@@ -343,7 +365,8 @@ InputError nothing_fits(const TuneSpace& space, const TuneResult& result, double
               " configurations on " + std::to_string(space.gpus) + " " + any.hardware->profile.name +
               "; the nearest, " + result.nearest->name() + ", lacks " +
               fixed(-result.nearest->outcome.margin_gb, 1) + " GB",
-          "use more GPUs, or leave more axes free" + (helps.empty() ? "" : "; from the nearest: " + helps)};
+          std::string("use more GPUs") + (space.limited ? ", or leave more axes free" : "") +
+              (helps.empty() ? "" : "; from the nearest: " + helps)};
 }
 
 }  // namespace

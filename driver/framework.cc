@@ -52,6 +52,19 @@ bool runs_chunks(const Framework& framework, const std::string& schedule, int ch
   return chunks > 1 || pp == 1 || *framework.single_chunk_release == '\0';
 }
 
+bool runs(const Framework& framework, const Experiment& one) {
+  const auto among = [](const std::vector<std::string>& words, const std::string& word) {
+    return std::ranges::find(words, word) != words.end();
+  };
+  const Strategy& strategy = one.strategy;
+  const std::string schedule = name_of(one.schedules.front()),
+                    recompute = strategy.recompute.first > 0 ? "block-1" : word_of(strategy.recompute);
+  return (framework.vision || !one.hardware->model.has_vision()) && among(framework.schedules, schedule) &&
+         runs_chunks(framework, schedule, one.chunks, strategy.pp) && among(framework.recompute, recompute) &&
+         among(framework.tp_overlap, word_of(strategy.tp_overlap, kTpOverlaps)) &&
+         (framework.offload || strategy.offload == 0);
+}
+
 const Framework& find_framework(const std::string& name) {
   std::vector<std::string> names;
   for (const Framework& each : frameworks()) {

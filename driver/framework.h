@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "scenario.h"
+
 namespace stp {
 
 /// What a framework can run; "" lists everything.
@@ -19,6 +21,8 @@ struct Framework {
 const std::vector<Framework>& frameworks();
 /// Whether it runs a schedule with so many chunks a rank.
 bool runs_chunks(const Framework& framework, const std::string& schedule, int chunks, int pp);
+/// Whether it runs an experiment's schedule and options; its layers must be known.
+bool runs(const Framework& framework, const Experiment& one);
 /// The one of this name, or InputError.
 const Framework& find_framework(const std::string& name);
 

@@ -100,16 +100,8 @@ std::string megatron_flags(const Tuned& choice) {
   const Experiment& one = choice.experiment;
   const Strategy& strategy = one.strategy;
   const Framework& megatron = find_framework("megatron");
-  const auto among = [](const std::vector<std::string>& words, const std::string& word) {
-    return std::ranges::find(words, word) != words.end();
-  };
+  if (!runs(megatron, one)) return "";
   const Recompute& recompute = strategy.recompute;
-  const std::string listed = recompute.first > 0 ? "block-1" : word_of(recompute);  // one for all
-  const std::string schedule = name_of(choice.choice());
-  if (one.hardware->model.has_vision() || !among(megatron.schedules, schedule) ||
-      !runs_chunks(megatron, schedule, one.chunks, strategy.pp) || !among(megatron.recompute, listed) ||
-      !among(megatron.tp_overlap, word_of(strategy.tp_overlap, kTpOverlaps)) || strategy.offload > 0)
-    return "";
   std::string text;
   const auto number = [&](const std::string& name, int value) { text += flag(name, std::to_string(value)); };
   for (const Axis& axis : kAxes)

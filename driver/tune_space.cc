@@ -190,6 +190,7 @@ void TuneSpace::read_ranks(const TuneOptions& options) {
     const std::string name = kAxes[i].name, flag = "--" + name;
     ranks_[i] = axis(options.ranks[i], {parallel, "parallel." + name, flag}, file);
     check_numbers(ranks_[i], flag, kAxes[i].most);
+    limited = limited || !ranks_[i].empty();
     if (!ranks_[i].empty() && std::ranges::all_of(ranks_[i], [&](int each) { return gpus % each != 0; }))
       throw InputError("", flag,
                        numbers(ranks_[i]) + " does not divide the " + std::to_string(gpus) + " of --gpus",
@@ -216,6 +217,7 @@ void TuneSpace::read_axes(const TuneOptions& options) {
                          const std::vector<std::string>& possible, const std::vector<std::string>& known) {
     const std::vector<std::string> values = axis(given, {base, key, flag}, file);
     check_words(values, flag, known);
+    limited = limited || !values.empty();
     if (*framework.name != '\0')
       check_words(values, flag, possible, " in what " + std::string(framework.name) + " runs");
     return values.empty() ? possible : values;
@@ -245,6 +247,7 @@ void TuneSpace::read_axes(const TuneOptions& options) {
       throw InputError(
           "", "--offload", shown("%g", ratio) + " is not possible",
           framework.offload ? "write ratios from 0 to 1" : "leave it out: this framework does not offload");
+  limited = limited || !chunks_.empty() || !microbatch_sizes_.empty() || !offloads_.empty();
   if (offloads_.empty())
     offloads_ = framework.offload ? std::vector<double>{0, 0.5, 1} : std::vector<double>{0};
 }

@@ -51,6 +51,7 @@ class TuneSpace {
   std::vector<Saver> savers;  // none of them covers a later one
   Refused refused;            // by the reader
   size_t configurations = 0;  // those refused included
+  bool limited = false;       // whether values of an axis are named
 
   /// The variants of a plan with `pp` ranks.
   [[nodiscard]] std::vector<Variant> variants(int pp) const;

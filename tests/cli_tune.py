@@ -104,6 +104,15 @@ class Tune(CommandLine):
                             "--tp-overlap", "none", "--layers", "even", "--out", str(self.folder / "one"), variables={"STP_PYTHON": "true"})  # fmt: skip
         self.assertIn("\n1 configuration: 1 simulated.\n", done.stdout)
 
+    def test_what_runs_the_first_choice_is_said(self):
+        all_three, none = "megatron, pytorch, pytorch-csv", "No framework of --runs-on runs the first choice"
+        for overlap, runs, said in (("none", "", f"Frameworks that run the first choice: {all_three}."), ("none", "pytorch-csv", None),
+                                    ("domino", "", f"{none}, nor another of the table."),
+                                    ("none,domino", "", f"{none}; the fastest of the table that one runs is 1f1b tp8 pp2 dp1 mb2 ({all_three}).")):  # fmt: skip
+            words = [*ONE, "--pp", "2", "--sequence-parallel", "off", "--tp-overlap", overlap, "--microbatch-size", "2", "--layers", "even"]
+            record, _ = self.tuned(*with_flags(SMALL, words), *(["--runs-on", runs] if runs else []))
+            self.assertEqual([note for note in record["notes"] if "the first choice" in note], [said] if said else [])
+
     def test_a_step_does_not_depend_on_what_else_is_searched(self):
         words = ["--model", "llama3-8b", "--cluster", "a800-pcie", "--gpus", "8", "--global-batch", "32", "--seq", "4096", "--pp", "4", "--tp", "1",
                  "--cp", "2", "--schedule", "zb-v", "--microbatch-size", "2", "--recompute", "block-1", "--offload", "0", "--band", "0"]  # fmt: skip
@@ -369,6 +378,8 @@ class Tune(CommandLine):
         ):  # fmt: skip
             given = with_flags([*SMALL, "--out", str(self.folder / "refused")], words)
             self.refused(["tune", *given], *said)
+        for words, said in (([], "use more GPUs; from the nearest: "), (["--recompute", "none"], "use more GPUs, or leave more axes free")):
+            self.refused(["tune", *SMALL[:4], "--gpus", "1", *SMALL[6:10], *words, "--set", "cluster.memory_gb=40", "--out", str(self.folder / "refused")], said)
         for content, *said in (([1], "is no object"), ({"parallel": 5}, "parallel: is no object"), ({"parallel": {"tp": 8.9}}, "parallel.tp: 8.9 is no whole"),
                                ({"chunks": [1, True]}, "chunks: [1,true] is no whole"), ({"offload": 3}, "offload: is no object"),
                                ({"offload": {"chunks": 1}}, "offload.chunks: is not searched"), ({"seq": 3072}, "s.json: seq: is given, and so is --seq;"),
