@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws what `stp tune` simulated: throughput over memory, with names where no configuration has more of one.
+"""Draws what `stp tune` simulated: throughput over memory, with the names of the first choice and of equals that none beats in both.
 
     tune.py TUNE.json PLOT.png
 
@@ -48,23 +48,25 @@ def draw(record):
     figure = style.new_figure(style.FULL_WIDTH, 5)
     axes = figure.subplots()
     memory, rate = ([one[key] for one in points] for key in ("peak_total_gb", "tokens_per_s_per_gpu"))
-    axes.axhspan(max(rate) / (1 + record["band"]["share"]), max(rate), color=style.BAND, label="count as equal")
+    least = max(rate) / (1 + record["band"]["share"])
+    axes.axhspan(least, max(rate), color=style.BAND, label="count as equal")
     axes.plot(memory, rate, "o", markersize=3, color=style.FAINT, label="simulated: fits, or may")
-    edge = corners(points)
+    edge = corners([one for one in points if one["tokens_per_s_per_gpu"] >= least])  # of slower ones most were left out
     axes.plot([one["peak_total_gb"] for one in edge], [one["tokens_per_s_per_gpu"] for one in edge], "-o", markersize=4,
-              color=style.SCHEDULE_COLOURS["stp"], label="none is faster in less memory")  # fmt: skip
+              color=style.SCHEDULE_COLOURS["stp"], label="of equals simulated, none is faster in less memory")  # fmt: skip
     choice = record["best"][0]
     axes.plot(choice["peak_total_gb"], choice["tokens_per_s_per_gpu"], "D", color=style.SCHEDULE_COLOURS["zb-h2"], label="first choice")
     axes.axvline(record["gpu_memory_gb"], color=style.INK, linewidth=0.8, linestyle="--", label="memory of the GPU")
     limits = 1.03 * max([*memory, record["gpu_memory_gb"]]), 1.1 * max(rate)
     axes.set(xlim=(0, limits[0]), ylim=(0, limits[1]))
-    corner = {one["name"]: (one["peak_total_gb"], one["tokens_per_s_per_gpu"]) for one in named(edge)}
+    corner = {one["name"]: (one["peak_total_gb"], one["tokens_per_s_per_gpu"]) for one in named(edge) if one["name"] != choice["name"]}
+    corner[f"first choice: {choice['name']}"] = choice["peak_total_gb"], choice["tokens_per_s_per_gpu"]
     for (name, point), place in zip(corner.items(), places([*corner.values()], limits)):
         axes.annotate(name, point, xytext=place, textcoords="axes fraction", fontsize=7, color=style.INK, va="center",
                       arrowprops={"arrowstyle": "-", "relpos": (0, 0.5), "color": style.GRID, "linewidth": 0.7})  # fmt: skip
     axes.set(xlabel="memory of the fullest GPU, GB", ylabel="tokens/s/GPU")
     axes.set_title(f"{record['model']} on {record['gpus']} {record['cluster']}: {record['counts']['simulated']} of "
-                   f"{record['counts']['configurations']} configurations simulated; slower ones were left out by their bound")  # fmt: skip
+                   f"{record['counts']['configurations']} configurations simulated; {record['counts']['bounded']} are too slow by their bound")  # fmt: skip
     axes.legend(loc="lower left")
     return figure
 

@@ -214,6 +214,16 @@ class FigureTest(unittest.TestCase):
             sides = [((end - begin).conjugate() * (of - begin)).imag for begin, end, of in ((a, b, c), (a, b, d), (c, d, a), (c, d, b))]
             self.assertFalse(sides[0] * sides[1] < 0 and sides[2] * sides[3] < 0, (a, b, c, d))
 
+    def test_a_search_s_line_is_of_equals_and_its_first_choice_is_named(self):
+        points = [{"name": f"n{memory}", "peak_total_gb": memory, "tokens_per_s_per_gpu": rate} for memory, rate in ((20, 90), (40, 97), (50, 96), (60, 100))]
+        record = {"points": points, "band": {"share": 0.05}, "best": [points[2]], "gpu_memory_gb": 80, "model": "m", "gpus": 8, "cluster": "c",
+                  "counts": {"simulated": 4, "configurations": 9, "bounded": 2}}  # fmt: skip
+        (axes,) = tune.draw(record).axes
+        (line,) = [line for line in axes.lines if line.get_label() == "of equals simulated, none is faster in less memory"]
+        self.assertEqual([*line.get_xdata()], [60, 40])
+        self.assertEqual({text.get_text() for text in axes.texts}, {"n60", "n40", "first choice: n50"})
+        self.assertTrue(axes.get_title(loc="left").endswith("4 of 9 configurations simulated; 2 are too slow by their bound"))
+
     def test_a_file_that_cannot_be_drawn_is_an_error_in_a_line(self):
         point = {"peak_total_gb": 1, "tokens_per_s_per_gpu": 1}
         executor = [{"name": "executor/x", "run_name": "executor/x", "run_type": "aggregate", "aggregate_name": name, "real_time": 1,
