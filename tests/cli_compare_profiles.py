@@ -186,7 +186,7 @@ class CompareProfiles(CommandLine):
         self.assertEqual(screen[1], "  because of GEMM and attention rate (×{compute:.2f}); memory rate of elementwise work gives ×{memory:.2f}".format(
             **second["parts"]))
         self.assertTrue(screen[2].startswith("  stp over 1f1b-i: TP2 "), screen[2])
-        self.assertRegex(screen[3], r"^  12 of 24 values assumed, 2 fitted, 10 sourced; the others have no range that shows, ")
+        self.assertRegex(screen[3], r"^  12 of 24 values assumed, 2 fitted, 10 sourced; the band is of the assumed alone: the ")
         self.assertEqual(*(f"{end:.2f}" for end in second["band_without_assumed"]))
         end = screen.index("")
         self.assertEqual(screen[end - 3], "kernels: megatron (unfused); --set implementation=megatron-te for Transformer Engine's")
@@ -327,7 +327,7 @@ class CompareProfiles(CommandLine):
             (first, other), comparison, screen = self.answers("exact.json", f"{name}.json")
             said = " ".join(" ".join(screen).split())
             self.assertIn("throughput no band: no value has a range", said)
-            self.assertEqual(("(no band: no value has a range; simulated" in said, "the others have no range that shows, so the band leaves" in said),
+            self.assertEqual(("(no band: no value has a range; simulated" in said, "the band is of the assumed alone: the ranges of the others" in said),
                              (name == "all", "{:.2f}".format(other["band"][0]) != "{:.2f}".format(other["band"][1])))
             self.assertEqual((first["band"], first["variations"]), ([1, 1], []))
             for line in comparison["throughput"]:

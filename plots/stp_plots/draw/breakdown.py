@@ -1,4 +1,4 @@
-"""Where each rank's time goes: compute, waiting for its own all-reduces, waiting for other ranks."""
+"""Where each rank's time goes: compute, waiting for its own all-reduces, other waits."""
 
 import math
 
@@ -49,7 +49,8 @@ def breakdown(experiment, _colours):
     of += f", for the first {MOST} of {len(known)}" if len(known) > MOST else ""
     caption = (
         f"A bar per pipeline rank ({experiment.evidence}). TP bubble: the rank's compute waits for its own all-reduce (exposed TP "
-        f"communication); PP bubble: it waits for another rank. Shown is the first {of}, at its "
+        f"communication); PP bubble: all other idle time, such as for other pipeline "
+        f"ranks, reductions of gradients and gathers of weights. Shown is the first {of}, at its "
         f"largest number of microbatches. TP and PP bubble of the first, of the rank that computes most: {first}."
     )
     alt = "Stacked bars of compute, TP bubble and PP bubble per rank and schedule."

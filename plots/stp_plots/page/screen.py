@@ -334,7 +334,7 @@ def basis_line(one, own):
         elif len({*known.split(" to ")}) > 1:
             text += f"; {known} without the assumed"
         elif known != whole:
-            text += "; the others have no range that shows, so the band leaves out what they may be off"
+            text += "; the band is of the assumed alone: the ranges of the others change nothing that is shown"
     for most in one["variations"][:1]:
         of = "" if one["machine"] in most["machines"] else f" of {most['machines'][0]}"
         text += f"; {most['value']}{of} alone {'×' if own else ''}{span(sorted(one['times'] * end for end in most['factors']))}"
