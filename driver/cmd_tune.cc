@@ -69,8 +69,16 @@ std::string beside(const Tuned& one, const Tuned& other) {
   return text.empty() ? "the same" : text;
 }
 
+// The fastest of the best of which `holds` is true; null: none.
+const Tuned* fastest_of(const TuneResult& result, bool (*holds)(const Tuned&)) {
+  const Tuned* fastest = nullptr;
+  for (const Tuned& one : result.best)
+    if (holds(one) && (fastest == nullptr || one.outcome.step_s < fastest->outcome.step_s)) fastest = &one;
+  return fastest;
+}
+
 const Tuned& fastest_of(const TuneResult& result) {
-  return *std::ranges::min_element(result.best, {}, [](const Tuned& one) { return one.outcome.step_s; });
+  return *fastest_of(result, [](const Tuned&) { return true; });
 }
 
 // Why it may not fit.
@@ -90,9 +98,7 @@ std::string why_open(const Tuned& one, const MeanErrors& peaks) {
 std::string fastest_sure(const TuneResult& result) {
   const Tuned& first = result.best.front();
   if (first.fit == Fit::yes) return "";
-  const Tuned* sure = nullptr;
-  for (const Tuned& one : result.best)
-    if (one.fit == Fit::yes && (sure == nullptr || one.outcome.step_s < sure->outcome.step_s)) sure = &one;
+  const Tuned* sure = fastest_of(result, [](const Tuned& one) { return one.fit == Fit::yes; });
   if (sure == nullptr) return " None surely fits.";
   const double slower = sure->outcome.step_s / first.outcome.step_s - 1;
   return " The fastest that surely fits: " + sure->name() + ", " +
@@ -242,24 +248,22 @@ std::string of_absolute_times(const NamedData& cluster, const std::string& name)
   return text + ".";
 }
 
-// What runs the first choice, or if nothing does, another of the best.
+// What --runs-on takes and runs it, in words.
+std::string running(const Tuned& one) {
+  std::vector<std::string> names;
+  for (const Framework& each : frameworks())
+    if (*each.name != '\0' && runs(each, one.experiment)) names.emplace_back(each.name);
+  return joined(names);
+}
+
 std::string of_frameworks(const TuneResult& result) {
-  const Tuned* fastest = nullptr;
-  std::string names;  // of what runs it
-  for (const Tuned& one : result.best) {
-    std::vector<std::string> running;
-    for (const Framework& each : frameworks())
-      if (*each.name != '\0' && runs(each, one.experiment)) running.emplace_back(each.name);
-    if (running.empty()) continue;
-    if (&one == &result.best.front()) return "Frameworks that run the first choice: " + joined(running) + ".";
-    if (fastest != nullptr && fastest->outcome.step_s <= one.outcome.step_s) continue;
-    fastest = &one;
-    names = joined(running);
-  }
-  return "No framework of --runs-on runs the first choice" +
-         (fastest == nullptr
-              ? ", nor another of the table."
-              : "; the fastest of the table that one runs is " + fastest->name() + " (" + names + ").");
+  const std::string names = running(result.best.front());
+  if (!names.empty()) return "Frameworks that run the first choice: " + names + ".";
+  const Tuned* fastest = fastest_of(result, [](const Tuned& one) { return !running(one).empty(); });
+  const std::string none = "No framework of --runs-on runs the first choice";
+  if (fastest == nullptr) return none + ", nor another of the table.";
+  return none + "; the fastest of the table that one runs is " + fastest->name() + " (" + running(*fastest) +
+         ").";
 }
 
 // What to know of the first choice and the fastest beside their figures.

@@ -463,14 +463,14 @@ void Search::choose() {
   result_.equals =
       std::ranges::count_if(tuned_, [&](const Tuned& one) { return one.outcome.step_s <= equal; });
   auto end = tuned_.begin() + static_cast<std::ptrdiff_t>(std::min(tuned_.size(), kBest));
-  const auto keep = [&](double step_s, Fit least) {  // the first with this step
+  const auto keep = [&](double step_s, bool sure) {  // the first with this step
     const auto found = std::ranges::find_if(tuned_, [&](const Tuned& one) {
-      return one.outcome.step_s == step_s && (one.fit == Fit::yes || least == Fit::maybe);
+      return one.outcome.step_s == step_s && (one.fit == Fit::yes || !sure);
     });
     if (found >= end && found != tuned_.end()) std::iter_swap(end++, found);
   };
-  keep(*steps_.begin(), Fit::maybe);  // with which the first is compared
-  if (tuned_.front().fit != Fit::yes) keep(sure_s_, Fit::yes);
+  keep(*steps_.begin(), false);  // with which the first is compared
+  if (tuned_.front().fit != Fit::yes) keep(sure_s_, true);
   tuned_.erase(end, tuned_.end());
   result_.best = std::move(tuned_);
 }

@@ -93,16 +93,15 @@ class Tune(CommandLine):
             self.assertEqual(*(record["reason"].rpartition("GB is within")[2] for record in records))
 
     def test_words_of_the_table_and_of_what_was_left_out(self):
-        words = ["--model", "llama3-8b", "--cluster", "h100", "--gpus", "8", "--global-batch", "16", "--seq", "8192", "--tp", "8", "--microbatch-size", "1"]
-        done = self.succeed("tune", *words, "--schedule", "dhelix", "--out", str(self.folder / "dhelix"), variables={"STP_PYTHON": "true"})
-        title, _, *rows = done.stdout.splitlines()[:4]
-        for row in rows:
-            self.assertRegex(row[title.index("beside the first") - 2 :], r"^  [0-9.]+ % slower")
-        self.assertNotIn("-0.0", done.stdout)
-        self.assertGreaterEqual(min(one["bubble_share"] for one in read_json(self.folder / "dhelix/tune.json")["best"]), 0)
-        done = self.succeed("tune", *words, "--schedule", "1f1b", "--pp", "1", "--recompute", "none", "--offload", "0", "--sequence-parallel", "off",
-                            "--tp-overlap", "none", "--layers", "even", "--out", str(self.folder / "one"), variables={"STP_PYTHON": "true"})  # fmt: skip
-        self.assertIn("\n1 configuration: 1 simulated.\n", done.stdout)
+        words = [*SMALL[6:8], *SMALL[14:16], "--model", "llama3-8b", "--cluster", "h100", "--gpus", "8", "--seq", "8192", "--tp", "8", "--schedule", "dhelix",
+                 "--sequence-parallel", "on", "--recompute", "none", "--layers", "even", "--microbatch-size", "1"]  # fmt: skip
+        for overlap, left_out in (("none,megatron", "2 configurations: 2 simulated."), ("none", "1 configuration: 1 simulated.")):
+            done = self.succeed("tune", *words, "--tp-overlap", overlap, "--out", str(self.folder / overlap), variables={"STP_PYTHON": "true"})
+            title, _, row = done.stdout.splitlines()[:3]
+            if "," in overlap:
+                self.assertRegex(row[title.index("beside the first") - 2 :], "^  [0-9.]+ % slower")
+            self.assertIn(f"\n{left_out}\n", done.stdout)
+            self.assertNotIn("-0.0", done.stdout)
 
     def test_what_runs_the_first_choice_is_said(self):
         all_three, none = "megatron, pytorch, pytorch-csv", "No framework of --runs-on runs the first choice"
