@@ -43,7 +43,7 @@ CLI::Option* add_set(CLI::App* command, std::vector<std::string>& set) {
       ->add_option(
           "--set", set,
           "KEY=VALUE: in place of what files say, a field of the scenario (parallel.tp=8), or of its "
-          "cluster's or model's file (cluster.peak_tflops=400, model.num_hidden_layers=48)")
+          "cluster's or model's file (cluster.peak_tflops=400, model.num_hidden_layers=48); null removes it")
       ->type_name("KEY=VALUE");
 }
 

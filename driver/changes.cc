@@ -72,14 +72,33 @@ void set(json& object, Path::const_iterator begin, Path::const_iterator end, con
     set(field.is_null() ? field = json::object() : field, begin + 1, end, value, key);
 }
 
-// Changes the field in each configuration that has it, itself or in its `vary`.
-void set_where_given(json& part, const Path& path, const json& value, const std::string& key) {
+bool removed(json& object, Path::const_iterator begin, Path::const_iterator end) {
+  if (!object.is_object() || !object.contains(*begin)) return false;
+  return begin + 1 == end ? object.erase(*begin) > 0 : removed(object[*begin], begin + 1, end);
+}
+
+// Null removes the field. Returns false if there was none.
+bool set_or_remove(json& object, Path::const_iterator begin, Path::const_iterator end, const json& value,
+                   const std::string& key) {
+  if (value.is_null()) return removed(object, begin, end);
+  set(object, begin, end, value, key);
+  return true;
+}
+
+// Changes the field in each configuration that has it, itself or in its `vary`. Returns whether one has.
+bool set_where_given(json& part, const Path& path, const json& value, const std::string& key) {
+  bool given = false;
   if (part.is_array()) {
-    for (json& each : part) set_where_given(each, path, value, key);
+    for (json& each : part) given = set_where_given(each, path, value, key) || given;
   } else if (part.is_object()) {
-    if (part.contains(path[0])) set(part, path.begin(), path.end(), value, key);
-    if (part.contains("vary")) set_where_given(part["vary"], path, value, key);
+    given = part.contains(path[0]) && set_or_remove(part, path.begin(), path.end(), value, key);
+    if (part.contains("vary")) given = set_where_given(part["vary"], path, value, key) || given;
   }
+  return given;
+}
+
+InputError nothing_to_remove(const std::string& key) {
+  return {"", "--set", key + " is not given: null has nothing to remove", "leave it out"};
 }
 
 }  // namespace
@@ -108,8 +127,10 @@ void Changes::apply_to_scenario(json& scenario) const {
   for (const auto& [key, value, path] : changes_) {
     if (of_file(path)) continue;
     const json given = value_of(value, path.back());
-    set(scenario, path.begin(), path.end(), given, key);
-    if (scenario.contains("configurations")) set_where_given(scenario["configurations"], path, given, key);
+    bool done = set_or_remove(scenario, path.begin(), path.end(), given, key);
+    if (scenario.contains("configurations"))
+      done = set_where_given(scenario["configurations"], path, given, key) || done;
+    if (!done) throw nothing_to_remove(key);
   }
 }
 
@@ -119,10 +140,11 @@ void Changes::apply_to_file(const std::string& part, json& content) const {
     const json was = content.is_object() && content.contains(path[1]) ? content[path[1]] : json();
     const json given = value_of(value, "");
     // Numbers of a cluster have sources, also those that its file leaves out.
-    const bool sourced = path.size() == 2 && ((was.is_object() && was.contains("value")) ||
-                                              (part == "cluster" && was.is_null() && given.is_number()));
+    const bool sourced = path.size() == 2 && !given.is_null() &&
+                         ((was.is_object() && was.contains("value")) ||
+                          (part == "cluster" && was.is_null() && given.is_number()));
     const json now = sourced ? json{{"value", given}, {"source", "--set"}} : given;
-    set(content, path.begin() + 1, path.end(), now, key);
+    if (!set_or_remove(content, path.begin() + 1, path.end(), now, key)) throw nothing_to_remove(key);
   }
 }
 

@@ -407,7 +407,8 @@ std::vector<int> read_counts(JsonInput& input, const std::string& key, int most)
 // The numbers of microbatches that make up global batches.
 std::vector<int> read_global_batch(JsonInput& input, const Experiment& experiment) {
   if (input.has("microbatches"))
-    throw input.error("global_batch", "is given, and so is microbatches", "remove one of them");
+    throw input.error("global_batch", "is given, and so is microbatches",
+                      "remove one of them (--set microbatches=null)");
   const int64_t samples =
       int64_t{experiment.microbatch_size} * experiment.strategy.dp;  // of one microbatch on all replicas
   std::vector<int> counts = read_counts(input, "global_batch", std::numeric_limits<int>::max());

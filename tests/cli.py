@@ -261,6 +261,11 @@ class Changes(CommandLine):
         # Also where configurations have the field themselves.
         several = changed(HARDWARE, seq=None, configurations=[{"seq": 3072}, {"seq": 6144}])
         self.assertEqual([row["seq"] for row in self.record(several, "--set", "seq=4096")["results"]], [4096, 4096])
+        # Null removes a field, so that another can replace it.
+        several = changed(HARDWARE, configurations=[{"microbatches": 4}, {}])
+        batches = self.record(several, "--set", "microbatches=null", "global_batch=16", "cluster.fixed_memory_gb=null")
+        self.assertEqual([row["microbatches"] for row in batches["results"]], [16, 16])
+        self.assertNotIn("fixed_memory_gb", batches["scenario"]["clusters"]["a800"])
 
     def test_lists_with_commas_alone_are_shown_as_arrays(self):
         path = self.write(UNIT)

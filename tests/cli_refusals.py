@@ -50,7 +50,8 @@ class Fields(CommandLine):
         for word, *words in (("seq", '"seq" is not KEY=VALUE'), ("=3", "not KEY=VALUE"), ("a..b=3", "not KEY=VALUE"), ("seq=", "not KEY=VALUE"),
                              ("seq=many", "--set: seq: ", "whole number"), ("sequence=3", "--set: sequence: ", "seq"),
                              ("memory_gb=40", "file are cluster.memory_gb and model.memory_gb"), ("parallel.pp=0", "--set: parallel.pp: "),
-                             ("seq.x=3", "--set", "seq has no fields"),
+                             ("seq.x=3", "--set", "seq has no fields"), ("offlod=null", "--set: offlod is not given", "leave it out"),
+                             ("cluster.offlod=null", "--set: cluster.offlod is not given"), ("seq=null", "--set: seq: "),
                              ("a.b=1", "--set: a.b: is not a known field"), ("cluster.recipe.x=1", "--set: cluster.recipe.x: "), ("cluster.peak_tflop=3", "--set: cluster.peak_tflop: "),
                              ("cluster.peak_tflops=-3", "--set: cluster.peak_tflops.value: ", "out of range"),
                              ("title=new", str(path), ": seq: ")):
@@ -223,8 +224,8 @@ class Rules(CommandLine):
             ({"layers_per_chunk": "balanced"}, "layers_per_chunk", "no model to divide"),
             ({"layers_per_chunk": "balanced", "layer_costs": [1] * 4, "costs": {"unit": {"attn.F": [10, 1]}}}, "layers_per_chunk",
              "is balanced, which is for costs that all ranks share"),
-            ({"chunks": 2}, "chunks", "1f1b has 1 chunk(s) a rank, not 2", "set it to 1"),
-            ({"schedules": ["stp"], "microbatches": 8, "chunks": 3, "layers_per_chunk": [1] * 6}, "chunks", "stp has 2 chunk(s) a rank, not 3"),
+            ({"chunks": 2}, "chunks", "1f1b has 1 chunk a rank, not 2", "set it to 1"),
+            ({"schedules": ["stp"], "microbatches": 8, "chunks": 3, "layers_per_chunk": [1] * 6}, "chunks", "stp has 2 chunks a rank, not 3"),
         )
         self.scenarios_refused(
             HARDWARE,
@@ -367,7 +368,7 @@ class Rules(CommandLine):
             ({"global_batch": 50}, "global_batch", "50 samples do not divide by the 6", "use a multiple"),
             ({"global_batch": 0}, "global_batch", "0 is out of range"),
             ({"global_batch": []}, "global_batch", "is empty"),
-            ({"global_batch": 48, "microbatches": 8}, "global_batch", "and so is microbatches", "remove one"),
+            ({"global_batch": 48, "microbatches": 8}, "global_batch", "and so is microbatches", "remove one of them (--set microbatches=null)"),
             ({"global_batch": 6 * 2**24}, "global_batch", "more than the limit", "use fewer samples"),
         )
 
