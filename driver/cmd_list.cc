@@ -49,7 +49,7 @@ Listing profiles() {
   for (const fs::path& file : files_in("profiles")) {
     const HardwareProfile profile = read_profile(file);
     rows.push_back({file.stem(), std::to_string(profile.gpus_per_node), fixed(profile.peak_flops / 1e12, 0),
-                    fixed(profile.memory_bytes / 1e9, 0), fixed(profile.all_reduce_bus_bytes_per_s / 1e9, 0),
+                    gb_text(profile.memory_bytes), fixed(profile.all_reduce_bus_bytes_per_s / 1e9, 0),
                     profile.accelerator});
   }
   return rows;

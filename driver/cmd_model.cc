@@ -27,10 +27,11 @@ void import_command(const ImportOptions& options) {
   const ImportedModel made = import_hugging_face(read_json_file(config), config, options.name);
   const ModelConfig model = read_model(*made.content, config);
   const bool file = write_record(options.out, *made.content);
-  std::fprintf(
-      file ? stdout : stderr, "%s: %s, a %s as %s, %.0f parameters\n%s%s", config.c_str(), model.name.c_str(),
-      made.type.c_str(), made.content->at("model_type").get<std::string>().c_str(), model.parameters(),
-      lines_of("taken:", made.taken, " -> ").c_str(), lines_of("left out:", made.left_out, ": ").c_str());
+  std::fprintf(file ? stdout : stderr, "%s: %s, a %s, written as model_type %s, %.0f parameters\n%s%s",
+               config.c_str(), model.name.c_str(), made.type.c_str(),
+               made.content->at("model_type").get<std::string>().c_str(), model.parameters(),
+               lines_of("taken:", made.taken, " -> ").c_str(),
+               lines_of("left out:", made.left_out, ": ").c_str());
 }
 
 }  // namespace stp

@@ -104,7 +104,7 @@ std::string text_of(const Limit& limit) {
 
 std::string of_gpu(const Experiment& experiment) {
   const HardwareProfile& gpu = experiment.hardware->profile;
-  return "the " + fixed(gpu.memory_bytes / 1e9, 0) + " GB of " + gpu.name;
+  return "the " + gb_text(gpu.memory_bytes) + " GB of " + gpu.name;
 }
 
 InputError nothing_fits(const ScheduleChoice& nearest, double margin_gb, const Experiment& experiment,
@@ -172,6 +172,18 @@ std::string end_text(SearchResult::End end) {
   return "interrupted";
 }
 
+// "search fits: 80.1 of the 85.5 GB of h100. "
+std::string fit_text(const Start& from, const Schedule& order, const Experiment& experiment) {
+  const HardwareProfile& gpu = experiment.hardware->profile;
+  double margin = 0;
+  order_timer(experiment, from.program, [&](const Program& program) {
+    margin = margin_gb(experiment, program);
+    return false;
+  })(order);
+  return order.name + (fit_of(gpu, margin) == Fit::yes ? " fits: " : " may fit: ") +
+         fixed(gpu.memory_bytes / 1e9 - margin, 1) + " of " + of_gpu(experiment) + ". ";
+}
+
 void print_result(const std::vector<Start>& starts, const SearchResult& result, const Limit& limit,
                   const Experiment& experiment) {
   const auto line = [&](const Schedule& schedule, double step_s, const Start& from) {
@@ -183,14 +195,13 @@ void print_result(const std::vector<Start>& starts, const SearchResult& result, 
   };
   Table table({"schedule", "step", "gain", "gap", "peak chunks"});
   for (const Start& start : starts) table.add(line(start.schedule, start.step_s, start));
-  if (result.step_s < starts.front().step_s)
-    table.add(line(result.schedule, result.step_s, *std::ranges::find_if(starts, [&](const Start& start) {
-                     return start.schedule.placement == result.schedule.placement;
-                   })));
+  const Start& from = *std::ranges::find(starts, result.schedule.placement,
+                                         [](const Start& start) { return start.schedule.placement; });
+  if (result.step_s < starts.front().step_s) table.add(line(result.schedule, result.step_s, from));
   std::printf("%s", table.text().c_str());
   if (limit.activations < std::numeric_limits<int>::max())
     std::printf("At most %s on a rank. ", counted(limit.activations, "activation").c_str());
-  if (limit.is_gpu) std::printf("They fit into %s. ", of_gpu(experiment).c_str());
+  if (limit.is_gpu) std::printf("%s", fit_text(from, result.schedule, experiment).c_str());
   std::printf("%lld orders timed; %s.\n", static_cast<long long>(result.moves), end_text(result.end).c_str());
 }
 

@@ -43,14 +43,13 @@ std::vector<std::string> cells_of(const Result& result, const Experiment& experi
   std::vector<std::string> cells = axis_cells(c.strategy);
   cells.insert(cells.begin(), {result.schedule, c.model.empty() ? "unit costs" : c.model,
                                c.seq > 0 ? std::to_string(c.seq) : "–"});
-  cells.insert(
-      cells.end(),
-      {std::to_string(c.microbatches), fixed(step, 4), fixed(result.throughput(), 3),
-       fixed(result.tokens_per_s_per_gpu(), 0), share_text(result.mfu), share(busiest.pp_bubble_s),
-       share(busiest.tp_bubble_s), share_text(result.gap()), std::to_string(result.peak_activation_chunks()),
-       fixed(result.peak_memory_gb(), 1), fixed(result.peak_total_gb(), 1),
-       experiment.hardware ? fixed(experiment.hardware->profile.memory_bytes / 1e9, 0) : "–",
-       result.fits ? to_string(*result.fits) : "–"});
+  cells.insert(cells.end(), {std::to_string(c.microbatches), fixed(step, 4), fixed(result.throughput(), 3),
+                             fixed(result.tokens_per_s_per_gpu(), 0), share_text(result.mfu),
+                             share(busiest.pp_bubble_s), share(busiest.tp_bubble_s), share_text(result.gap()),
+                             std::to_string(result.peak_activation_chunks()),
+                             fixed(result.peak_memory_gb(), 1), fixed(result.peak_total_gb(), 1),
+                             experiment.hardware ? gb_text(experiment.hardware->profile.memory_bytes) : "–",
+                             result.fits ? to_string(*result.fits) : "–"});
   return cells;
 }
 
@@ -135,12 +134,12 @@ class SimulatedRows {
   void keep(const Result& result, const Experiment& experiment, const ScheduleChoice& choice);
   [[nodiscard]] std::string of_memory(const std::string& file) const;
 
-  std::string offload_, maybe_;  // maybe: a legend, if a row may fit
+  std::string offload_, yes_, maybe_;  // yes, maybe: legends, if a row fits or may fit
   size_t of_models_ = 0;
   std::optional<double> widest_gap_;
   std::optional<Row> nearest_, fastest_, fastest_that_fits_;  // nearest: with most memory left
   size_t recomputing_ = 0, in_vain_ = 0;  // rows that recompute, and those that save next to nothing by it
-  std::set<std::string> in_vain_names_;
+  std::set<std::string> in_vain_names_, in_vain_why_;
   size_t offloading_ = 0, unmoved_ = 0;  // rows that offload, and those in which nothing moves
   std::set<std::string> unmoved_names_, kernels_, best_rates_;
   std::string crowded_;
@@ -155,6 +154,8 @@ void SimulatedRows::keep(const Result& result, const Experiment& experiment, con
              fixed(gpu.most_fixed_memory_bytes / 1e9, 1) + " GB (" + fixed(gpu.fixed_memory_bytes / 1e9, 1) +
              " counted), which decides it\n";
   }
+  if (result.fits == Fit::yes)
+    yes_ = "yes: by the predicted peak, without its error, which stp tune counts\n";
   const Row row{result, &choice, &experiment};
   if (!nearest_ || *nearest_->result.memory_margin_gb < *result.memory_margin_gb) nearest_ = row;
   const auto keep_faster = [&](std::optional<Row>& kept) {
@@ -167,12 +168,12 @@ void SimulatedRows::keep(const Result& result, const Experiment& experiment, con
 std::string SimulatedRows::of_memory(const std::string& file) const {
   if (!nearest_) return "";
   if (nearest_->result.fits == Fit::no) return shortfall_text(*nearest_, "None fits. Nearest is ", file);
-  if (fastest_->result.fits != Fit::no) return maybe_;
+  if (fastest_->result.fits != Fit::no) return yes_ + maybe_;
   const Result& fitting = fastest_that_fits_->result;
   const std::string said = std::string("The fastest that ") +
                            (fitting.fits == Fit::maybe ? "may fit: " : "fits: ") + heading(to_json(fitting)) +
                            ", " + fixed(*fitting.tokens_per_s_per_gpu(), 0) + " tokens/s/GPU.";
-  return maybe_ + wrapped(said) + "\n" + shortfall_text(*fastest_, "The fastest does not fit: ", file);
+  return yes_ + maybe_ + wrapped(said) + "\n" + shortfall_text(*fastest_, "The fastest does not fit: ", file);
 }
 
 constexpr double kNextToNothing = 0.1;  // of the peak of activations
@@ -184,7 +185,13 @@ void SimulatedRows::note_recompute(const SimulatedRun& run, const Experiment& ex
       (1 - kNextToNothing) * peak_gb_without_recompute(run.program, experiment))
     return;
   ++in_vain_;
-  in_vain_names_.insert(word_of(experiment.strategy.recompute) + " of " + run.result.schedule);
+  const std::string word = word_of(experiment.strategy.recompute);
+  const bool contained = experiment.strategy.recompute == kLayernorm &&
+                         uses_transformer_engine(experiment.hardware->implementation);
+  in_vain_names_.insert(word + " of " + run.result.schedule);
+  in_vain_why_.insert(
+      contained ? word + " runs nothing again, as Transformer Engine's linear layers contain the norms"
+                : "what " + word + " drops is little, or a deferred W keeps it until it runs");
 }
 
 void SimulatedRows::note_offload(const Result& result) {
@@ -204,7 +211,7 @@ std::vector<std::string> SimulatedRows::notes() const {
   if (in_vain_ > 0)
     notes.push_back("recompute lowers the peak of activations by less than " + share_text(kNextToNothing, 0) +
                     " in " + of(in_vain_, recomputing_, "recompute", in_vain_names_) +
-                    "selective saves little, and a deferred W keeps what it needs until it runs");
+                    joined(in_vain_why_, {}, "; "));
   if (unmoved_ > 0)
     notes.push_back("offload moves nothing in " + of(unmoved_, offloading_, "offload", unmoved_names_) +
                     "no backward of chunk 0 stands four blocks behind its forward, or no saved tensor "

@@ -197,7 +197,8 @@ OptionColumns columns_of_comparison() {
 std::string gap_note(std::optional<double> widest) {
   if (!widest) return "";
   return wrapped(
-      "gap: on its placement and split of layers, no schedule can gain more than this over a row, " +
+      "gap: the most that any other schedule of its placement and split of layers could gain over this "
+      "row, " +
       share_text(widest) + " at most\n");
 }
 

@@ -199,6 +199,11 @@ std::string fixed(std::optional<double> number, int decimals) {
   return text.find_first_not_of("-0.") == std::string::npos && text[0] == '-' ? text.substr(1) : text;
 }
 
+std::string gb_text(double bytes) {
+  const std::string text = fixed(bytes / 1e9, 1);
+  return text.ends_with(".0") ? text.substr(0, text.size() - 2) : text;
+}
+
 std::string share_text(std::optional<double> share, int decimals) {
   return share ? fixed(100 * *share, decimals) + " %" : "–";
 }
@@ -207,10 +212,6 @@ std::string percent(std::optional<double> share, int decimals) {
   if (!share) return "–";
   const std::string text = shown(("%+." + std::to_string(decimals) + "f %%").c_str(), *share * 100);
   return text.find_first_not_of("+-0. %") == std::string::npos ? text.substr(1) : text;
-}
-
-std::string counted(size_t count, const std::string& what) {
-  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
 void say_cost(double count, const char* what, double bytes_each, double seconds_each) {

@@ -58,12 +58,12 @@ class Table {
 
 /// `number` with `decimals` decimals, without a minus if it is shown as zero; "–" for none.
 std::string fixed(std::optional<double> number, int decimals);
+/// GB, with a decimal if it is not whole: "80", "85.5".
+std::string gb_text(double bytes);
 /// A share in per cent: "12.5 %"; "–" for none.
 std::string share_text(std::optional<double> share, int decimals = 1);
 /// A difference in per cent, with its sign: "+12.5 %"; "0.0 %" if it is shown as zero.
 std::string percent(std::optional<double> share, int decimals = 1);
-/// "1 row", "2 rows".
-std::string counted(size_t count, const std::string& what);
 
 /// Says on standard error, also in a pipe, what `count` pieces of work (`what`, plural) will cost, if that is
 /// more than four seconds.

@@ -282,7 +282,7 @@ class CompareProfiles(CommandLine):
             _, comparison, screen = self.answers(*machines, schedules=["stp"])
             cell = comparison["throughput"][0]["schedules"][0]["cells"][machines.index("h100")]
             margins[machines[0]] = cell["needed_memory_gb"]
-            said = any(line.startswith("What a GPU needs besides tensors (fixed_memory_gb) is counted on none, as profiles lack it: h20") for line in screen)
+            said = any(line.startswith("These profiles give no fixed_memory_gb, so it counts as 0 on all machines: h20") for line in screen)
             self.assertEqual((comparison["without_fixed_memory"], said), (["h20"], True) if "h20" in machines else ([], False))
             best = [line for line in screen if line.startswith("GEMMs are at their best rate, ")]
             self.assertEqual([line[-6:] for line in best], [": a100"] if "h20" in machines else [])  # h20's rate is fitted to trainings

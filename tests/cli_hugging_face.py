@@ -36,7 +36,7 @@ class HuggingFace(CommandLine):
         self.refused(["model", "import", "ours.json"], "ours.json: is not Hugging Face's")
         (self.folder / "small").mkdir()
         self.write(CONFIG, "small/config.json")
-        self.assertIn("small/config.json: small, a llama as qwen2, ", self.succeed("model", "import", "small").stderr)
+        self.assertIn("small/config.json: small, a llama, written as model_type qwen2, ", self.succeed("model", "import", "small").stderr)
         self.refused(["simulate", self.write(changed(self.SCENARIO, model="small"))], "; ./small names the folder; ")
         # The suite's scenarios divide layers as the paper does.
         self.refused(["simulate", "llm-a800", "--set", "model=./"], "--set layers_per_chunk=even", silent=False)

@@ -83,6 +83,7 @@ class Table(CommandLine):
                              ({"cluster": "a100"}, "GEMMs are at their best rate, not at what a power limit leaves in trainings, as the profile a100 has no")):
             screen = self.succeed("simulate", self.write(changed(HARDWARE, **fields))).stdout
             self.assertIn("\n" + said, screen)
+            self.assertIn("\nyes: by the predicted peak, without its error, which stp tune counts\n", screen)
             self.assertEqual("best rate" in screen, fields.get("cluster") == "a100")
         self.assertNotIn("kernels", self.succeed("simulate", self.write(UNIT)).stdout)
 
@@ -155,7 +156,7 @@ class Table(CommandLine):
     def table(self, **fields):
         """(titles, rows of cells) of `stp simulate`."""
         lines = self.succeed("simulate", self.write(changed(HARDWARE, **fields))).stdout.splitlines()
-        _, head, *rows, _legend = [line for line in lines if not line.startswith("kernels: ")]
+        _, head, *rows, _legend = [line for line in lines if not line.startswith(("kernels: ", "yes: "))]
         cells = [re.split(r"  +", line.strip()) for line in (head, *rows)]
         return cells[0], cells[1:]
 
@@ -168,7 +169,7 @@ class Table(CommandLine):
         path = self.write(changed(HARDWARE, **both))
         shown = [self.succeed(*words).stdout for words in (["simulate", path], ["reproduce", path, "--no-plots", "--out", "out"])]
         for text in shown:
-            self.assertRegex(text, f"no schedule can gain more than .*{100 * max(gaps):.1f} % at most")
+            self.assertRegex(text, f"gap: the most that .* could gain over this row, {100 * max(gaps):.1f} % at most")
         self.assertIn("gap, %", shown[1])
         for gap in gaps:
             self.assertRegex(shown[1], rf"  {100 * gap:.1f}  ")

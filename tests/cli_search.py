@@ -75,11 +75,14 @@ class Search(CommandLine):
         self.refused(["search", scenario, *shared, "--out", "new.json"], "--memory-limit: no schedule", "as few as 5 activations and 32.0 GB of them")
 
     def test_without_a_limit_it_fits_into_the_gpu(self):
-        scenario, small = changed(HARDWARE, schedules=["stp"], layers_per_chunk="even"), ["--set", "cluster.memory_gb=40"]
-        self.succeed("search", self.write(scenario), "--moves", 10, "--out", str(self.folder / "found.json"), *small)
+        scenario, small = changed(HARDWARE, schedules=["stp"], layers_per_chunk="even"), ["--set", "cluster.memory_gb=40.5"]
+        said, sure = (self.succeed("search", self.write(scenario), "--moves", 10, "--out", str(self.folder / file), *changes).stdout
+                      for file, changes in (("found.json", small), ("sure.json", [*small, "cluster.fixed_memory_gb=5"])))  # without a range
         margins = [self.record(changed(scenario, schedules=[one]), *small)["results"][0]["memory_margin_gb"] for one in ({"file": "found.json"}, "stp")]
         self.assertLess(margins[1], 0)
         self.assertGreater(margins[0], 0)
+        self.assertRegex(said, rf"\n\S+ may fit: {40.5 - margins[0]:.1f} of the 40\.5 GB of a800\. ")
+        self.assertRegex(sure, rf"\n\S+ fits: {40.5 - margins[0]:.1f} of the 40\.5 GB of a800\. ")
         self.refused(["search", self.write(scenario), "--out", "new.json", "--set", "cluster.memory_gb=9"], "schedules: none of the suite's fits into the 9 GB of a800",
                      "lacks", "recompute=full saves", "--memory-limit")  # fmt: skip
 

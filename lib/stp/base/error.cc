@@ -25,6 +25,10 @@ std::string shown(const char* format, double value) {
   return text;
 }
 
+std::string counted(size_t count, const std::string& what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
 std::string printable(const std::string& text) {
   std::string shown;
   for (size_t i = 0; i < text.size(); ++i) {

@@ -21,6 +21,9 @@ std::string joined(const Range& range, WordOf word_of = {}, const char* separato
 /// Formats `value` by printf's `format` for one double, such as "%g".
 std::string shown(const char* format, double value);
 
+/// "1 row", "2 rows".
+std::string counted(size_t count, const std::string& what);
+
 /// `text` with "?" for control characters, which a terminal would obey.
 std::string printable(const std::string& text);
 

@@ -31,7 +31,7 @@ void check_lowering(const Schedule& schedule, const std::vector<int>& layers_per
     throw InputError("", "layers_per_chunk",
                      "has " + std::to_string(layers_per_stage.size()) + " entries, but " + schedule.name +
                          " has " + std::to_string(schedule.pp()) + " ranks of " +
-                         std::to_string(schedule.chunks()) + " chunk(s)",
+                         counted(schedule.chunks(), "chunk"),
                      "write " + std::to_string(stages) + " entries, one per virtual stage");
   for (const int layers : layers_per_stage)
     if (layers < 0 || layers > INT16_MAX)

@@ -168,7 +168,7 @@ Placement find_placement(const std::vector<Row>& rows, int& microbatches) {
   for (size_t rank = 0; rank < stages.size(); ++rank)
     if (stages[rank].size() != stages[0].size())
       refuse(place_of(rank),
-             "has " + std::to_string(stages[rank].size()) + " stage(s), and rank 0 has " +
+             "has " + counted(stages[rank].size(), "stage") + ", and rank 0 has " +
                  std::to_string(stages[0].size()),
              "give every rank the same number of stages");
   check_size(static_cast<int>(rows.size()), static_cast<int>(stages[0].size()), microbatches);

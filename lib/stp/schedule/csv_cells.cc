@@ -50,8 +50,7 @@ class CellReader {
       fail("has brackets that are not followed by OVERLAP_F_B", "write (0F5;7I4)OVERLAP_F_B");
     const auto parts = std::count(inside.begin(), inside.end(), ';') + 1;
     if (parts != 2 || inside.empty())
-      fail("overlaps " + std::to_string(inside.empty() ? 0 : parts) +
-               " action(s), and a braid has exactly two",
+      fail("overlaps " + counted(inside.empty() ? 0 : parts, "action") + ", and a braid has exactly two",
            parts == 1 ? "write the action without brackets"
                       : "overlap two, and let others follow in cells of their own");
     const size_t semicolon = inside.find(';');

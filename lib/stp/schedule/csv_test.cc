@@ -212,10 +212,10 @@ TEST(Csv, RefusesOtherCellsAndNamesLineRankAndCell) {
   refuses("(1B0;0W0)", "not followed by OVERLAP_F_B");
   refuses("(1B0;0W0)OVERLAP_F_BB", "not followed by OVERLAP_F_B");
   refuses("(1B0;0W0) OVERLAP_F_B", "not followed by OVERLAP_F_B");
-  refuses("()OVERLAP_F_B", "overlaps 0 action(s), and a braid has exactly two");
+  refuses("()OVERLAP_F_B", "overlaps 0 actions, and a braid has exactly two");
   refuses("(1B0)OVERLAP_F_B",
-          "overlaps 1 action(s), and a braid has exactly two; write the action without brackets");
-  refuses("(1B0;0W0;0W1)OVERLAP_F_B", "overlaps 3 action(s), and a braid has exactly two");
+          "overlaps 1 action, and a braid has exactly two; write the action without brackets");
+  refuses("(1B0;0W0;0W1)OVERLAP_F_B", "overlaps 3 actions, and a braid has exactly two");
   refuses("(1B0;(0W0;0W1)OVERLAP_F_B)OVERLAP_F_B", "nests one overlap in another");
   refuses("(1B0;)OVERLAP_F_B", "is not an action");
   refuses("(1B0; 0W0)OVERLAP_F_B", "is not an action");
@@ -250,7 +250,7 @@ TEST(Csv, RefusesFilesThatDoNotFitTogether) {
   refuses("0F0,0B0\n0F1,0B1\n",
           "line 2 (rank 1), cell 1, 0F1: stage 0 is on rank 0 already (line 1 (rank 0), cell 1, 0F0)");
   refuses("0F0,0B0\n2F0,2B0\n", "stage 1: is in no row, but stage 2 is");
-  refuses("0F0,0B0,1F0,1B0\n2F0,2B0\n", "line 2 (rank 1): has 1 stage(s), and rank 0 has 2");
+  refuses("0F0,0B0,1F0,1B0\n2F0,2B0\n", "line 2 (rank 1): has 1 stage, and rank 0 has 2");
   refuses("0F0,0F0,0B0\n", "line 1 (rank 0), cell 2, 0F0: appears a second time");
   refuses("0B0,0F0\n", "line 1 (rank 0), cell 1, 0B0: precedes its F");
   refuses("0F0,0W0,0I0\n", "line 1 (rank 0), cell 2, 0W0: precedes its I");

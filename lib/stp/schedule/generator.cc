@@ -37,8 +37,8 @@ Schedule make_schedule(const Generator& generator, GeneratorRequest request) {
   check_size(request.pp, request.chunks, request.microbatches);
   if (!generator.any_chunks && request.chunks != generator.chunks)
     throw InputError("", "chunks",
-                     std::string(generator.name) + " has " + std::to_string(generator.chunks) +
-                         " chunk(s) a rank, not " + std::to_string(request.chunks),
+                     std::string(generator.name) + " has " + counted(generator.chunks, "chunk") +
+                         " a rank, not " + std::to_string(request.chunks),
                      "set it to " + std::to_string(generator.chunks));
   if (generator.cost_aware) check_costs(generator, request.costs);
   Schedule schedule = generator.make(request);

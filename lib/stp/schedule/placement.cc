@@ -53,8 +53,8 @@ Placement Placement::table(const std::vector<std::vector<int>>& rows) {
   for (size_t rank = 0; rank < rows.size(); ++rank) {
     if (rows[rank].size() != rows[0].size())
       refuse(at(rank),
-             "rank " + std::to_string(rank) + " has " + std::to_string(rows[rank].size()) +
-                 " chunk(s), rank 0 has " + std::to_string(rows[0].size()),
+             "rank " + std::to_string(rank) + " has " + counted(rows[rank].size(), "chunk") +
+                 ", rank 0 has " + std::to_string(rows[0].size()),
              "give every rank the same number");
     for (size_t chunk = 0; chunk < rows[rank].size(); ++chunk) {
       const int stage = rows[rank][chunk];

@@ -83,7 +83,7 @@ TEST(Placement, RefusesTablesThatAreNone) {
   };
   refuses({}, "placement: has no virtual stages");
   refuses({{}, {}}, "placement: has no virtual stages");
-  refuses({{0, 1}, {2}}, "placement[1]: rank 1 has 1 chunk(s), rank 0 has 2");
+  refuses({{0, 1}, {2}}, "placement[1]: rank 1 has 1 chunk, rank 0 has 2");
   refuses({{0, 1}, {2, 1}}, "placement[1][1]: virtual stage 1 is on rank 0 already");
   refuses({{0, 1}, {2, 4}}, "placement[1][1]: there is no virtual stage 4");
   refuses({{0, -1}, {2, 3}}, "placement[0][1]: there is no virtual stage -1");

@@ -50,8 +50,7 @@ Placement placement_from_json(const json& value, int pp, int chunks) {
     const std::string row = "[" + std::to_string(rank) + "]";
     if (!value[rank].is_array()) refuse(row, "is not an array");
     if (value[rank].size() != static_cast<size_t>(chunks))
-      refuse(row, "has " + std::to_string(value[rank].size()) + " entries for " + std::to_string(chunks) +
-                      " chunk(s)");
+      refuse(row, "has " + std::to_string(value[rank].size()) + " entries for " + counted(chunks, "chunk"));
     for (size_t chunk = 0; chunk < value[rank].size(); ++chunk) {
       const json& stage = value[rank][chunk];
       const bool fits = stage.is_number_integer() && stage >= 0 && stage <= kMaxRanks * kMaxChunks;

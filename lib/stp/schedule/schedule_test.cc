@@ -164,7 +164,7 @@ TEST(ScheduleJson, NamesThePlacementOrTabulatesIt) {
            {"[]", "placement: has 0 rows for 2 ranks"},
            {"[[0,1]]", "placement: has 1 rows for 2 ranks"},
            {"[[0,1],2]", "placement[1]: is not an array"},
-           {"[[0,1],[2]]", "placement[1]: has 1 entries for 2 chunk(s)"},
+           {"[[0,1],[2]]", "placement[1]: has 1 entries for 2 chunks"},
            {"[[0,1,2],[3]]", "placement[0]: has 3 entries"},
            {"[[0,1],[2,2]]", "placement[1][1]: virtual stage 2 is on rank 1"},
            {"[[0,1],[2,4]]", "placement[1][1]: there is no virtual stage 4"},

@@ -233,7 +233,7 @@ def machine_table(comparison, title, rows):
 def machines_text(comparison):
     rows = (("peak, TFLOP/s", "peak_tflops", 0), ("attention forward, TFLOP/s", "attention_forward_tflops", 0),
             ("attention backward, TFLOP/s", "attention_backward_tflops", 0),
-            ("memory as kernels reach it, GB/s", "memory_gb_per_s", 0), ("memory, GB", "memory_gb", 0),
+            ("memory as kernels reach it, GB/s", "memory_gb_per_s", 0), ("memory, GB", "memory_gb", 1),
             ("p2p within a node, GB/s", "p2p_within_node_gb_per_s", 0),
             ("p2p between nodes, GB/s", "p2p_between_nodes_gb_per_s", 1), ("launch, µs", "kernel_overhead_us", 1),
             ("speed of compute during an all-reduce", "contention_compute", 2),
@@ -365,7 +365,7 @@ def basis_of_all(comparison):
         text += wrapped("GEMMs are at their best rate, not at what a power limit leaves in trainings, as profiles have no gemm_sustained: "
                         f"{words.word(comparison['at_best_rate'])} (others: {words.word(shares)})")
     if comparison["without_fixed_memory"]:
-        text += wrapped("What a GPU needs besides tensors (fixed_memory_gb) is counted on none, as profiles lack it: "
+        text += wrapped("These profiles give no fixed_memory_gb, so it counts as 0 on all machines: "
                         f"{words.word(comparison['without_fixed_memory'])}")
     return text
 
