@@ -37,7 +37,7 @@ void try_python(const char* what, const std::string& script, const std::vector<s
 // For standard error: the first figures come after a while.
 void say_plan(const std::vector<std::string>& flags, const fs::path& target) {
   const std::string how =
-      flags.empty() ? std::string("for ") + kQuickTime + " (--quick)" : "with " + joined(flags);
+      flags.empty() ? std::string("for ") + kQuickTime + " (--quick)" : "with " + joined(flags, {}, " ");
   std::fprintf(
       stderr, "stp: measuring %s; results go to %s (--quick, --ranks 2, --benchmark_filter=REGEX: shorter)\n",
       how.c_str(), target.c_str());
@@ -51,11 +51,14 @@ int microbench_command(const MicrobenchOptions& options) {
       "run scripts/microbench of the source tree, which builds it; it needs Google Benchmark (Debian: "
       "libbenchmark-dev)");
   check_flags(options.flags, program);
+  std::vector<std::string> flags = options.flags;
+  flags.emplace_back("--check");
+  if (const auto status = run_program(program, flags); status && *status != 0) return *status;
   OutputFolder folder(options.out.empty() ? new_run_folder("microbench-") : fs::path(options.out),
                       options.out.empty() ? OutputFolder::Taken::number : OutputFolder::Taken::refuse);
   say_plan(options.flags, folder.target());
   const std::string results = folder.path() / "microbench.json", profile = folder.path() / "profile.json";
-  std::vector<std::string> flags = options.flags;
+  flags = options.flags;
   if (flags.empty()) flags = {"--quick"};
   flags.insert(flags.end(), {"--benchmark_out=" + results, "--benchmark_out_format=json"});
   const auto status = run_program(program, flags);

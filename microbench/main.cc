@@ -60,14 +60,18 @@ void choose_machine(Options& options, const std::string& backend, const std::str
     options.machine.peers = stp::read_profile(stp::find_data_file(peers, "profiles", "", "--peers"));
 }
 
-// Parses the suite's own flags; `others` gets Google Benchmark's flags.
-Options parse(int argc, char** argv, std::vector<std::string>& others, stp::Processes& processes) {
+// The flag with which `stp microbench` has flags checked, and nothing run.
+constexpr const char* kCheck = "--check";
+
+// Parses the suite's own flags; `others` gets Google Benchmark's flags. No machine without `processes`.
+Options parse(int argc, char** argv, std::vector<std::string>& others, stp::Processes* processes) {
   CLI::App app{
       "Microbenchmarks of GEMMs, attention, memory, collectives, their overlap and the executor. Google "
       "Benchmark's flags are taken too: --benchmark_filter=^gemm/ runs one family, "
       "--benchmark_out=FILE.json writes a new file, --benchmark_list_tests shows what there is."};
   Options options;
   std::string backend = "cpu", peers;
+  bool checks = false;
   std::vector<std::string> models{"hidden-512"};
   const auto add = [&](const char* flag, auto& value, const char* what) {
     return app.add_option(flag, value, what)->capture_default_str();
@@ -88,13 +92,15 @@ Options parse(int argc, char** argv, std::vector<std::string>& others, stp::Proc
       "Samples of every benchmark; from six on they have a 95 % interval")
       ->check(CLI::Range(1, 1000));
   app.add_flag("--quick", options.quick, "Ten samples, unless --repetitions says otherwise, and fewer sizes");
+  app.add_flag(kCheck, checks, "Check flags alone");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    std::exit(app.exit(error) == 0 ? 0 : 2);
+    if (error.get_exit_code() != 0) throw stp::InputError("", "", error.what(), "see --help");
+    std::exit(app.exit(error));
   }
   if (options.quick && app.count("--repetitions") == 0) options.repetitions = 10;
-  choose_machine(options, backend, peers, processes);
+  if (processes != nullptr) choose_machine(options, backend, peers, *processes);
   for (const std::string& model : models)
     options.models.push_back(stp::read_model(stp::find_data_file(model, "models", "", "--models")));
 
@@ -202,17 +208,19 @@ size_t run_benchmarks(const std::vector<std::string>& flags) {
   return benchmark::RunSpecifiedBenchmarks(&table);
 }
 
-int run(int argc, char** argv, stp::Processes& processes) {
+// Without `processes` checks the flags.
+int run(int argc, char** argv, stp::Processes* processes) {
   std::vector<std::string> flags;
   const Options options = parse(argc, argv, flags, processes);
-  const bool alone = processes.count() == 1;
-  const std::string file = processes.is_root() ? new_file(flags) : "";
   std::vector<char*> words;
   for (std::string& word : flags) words.push_back(word.data());
   int count = static_cast<int>(words.size());
   words.push_back(nullptr);
   benchmark::Initialize(&count, words.data());
   if (benchmark::ReportUnrecognizedArguments(count, words.data())) return 2;
+  if (processes == nullptr) return 0;
+  const bool alone = processes->count() == 1;
+  const std::string file = processes->is_root() ? new_file(flags) : "";
   add_context(options);
 
   Suite suite(options);
@@ -228,14 +236,14 @@ int run(int argc, char** argv, stp::Processes& processes) {
   }
   suite.begin();
   size_t ran = 0;
-  if (processes.is_root()) {
+  if (processes->is_root()) {
     ran = run_benchmarks(flags);
     suite.end();
   } else {
     suite.follow();
   }
   benchmark::Shutdown();
-  if (ran > 0 || !processes.is_root()) return 0;
+  if (ran > 0 || !processes->is_root()) return 0;
   if (!file.empty()) std::filesystem::remove(file);
   throw stp::InputError("", "--benchmark_filter", "matches no benchmark",
                         "--benchmark_list_tests shows those that there are");
@@ -245,15 +253,16 @@ int run(int argc, char** argv, stp::Processes& processes) {
 
 int main(int argc, char** argv) {
   std::unique_ptr<stp::Processes> processes;
+  const bool checks = std::find(argv, argv + argc, std::string_view(kCheck)) != argv + argc;
   const auto fail = [&](const std::string& why, int code) {
     // A failure of this process must end the others, which may wait for it.
     if (processes && processes->count() > 1) processes->abort(why, code);
-    std::fprintf(stderr, "microbench: %s\n", why.c_str());
+    std::fprintf(stderr, "%s: %s\n", checks ? "stp" : "microbench", why.c_str());
     return code;
   };
   try {
-    processes = stp::join_processes(kDeadlineS);
-    return run(argc, argv, *processes);
+    if (!checks) processes = stp::join_processes(kDeadlineS);
+    return run(argc, argv, processes.get());
   } catch (const stp::InputError& error) {
     return fail(error.what(), 2);
   } catch (const std::exception& error) {

@@ -38,6 +38,9 @@ class HuggingFace(CommandLine):
         self.write(CONFIG, "small/config.json")
         self.assertIn("small/config.json: small, a llama, written as model_type qwen2, ", self.succeed("model", "import", "small").stderr)
         self.refused(["simulate", self.write(changed(self.SCENARIO, model="small"))], "; ./small names the folder; ")
+        (self.folder / "empty").mkdir()
+        self.refused(["tune", "--model", "./empty", "--cluster", "h100", "--gpus", 8, "--global-batch", 8, "--seq", 2048],
+                     f"model: the folder {self.folder}/empty has no config.json; name a checkpoint's folder")  # fmt: skip
         # The suite's scenarios divide layers as the paper does.
         self.refused(["simulate", "llm-a800", "--set", "model=./"], "--set layers_per_chunk=even", silent=False)
 

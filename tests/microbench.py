@@ -73,7 +73,7 @@ class Measured(Program):
         self.assertEqual(self.files, [["new"], ["microbench.json", "microbench.png", "profile.json"]])
         self.assertEqual(self.profile["name"], "new")
         said = self.done.stderr.splitlines()[0]  # before the first sample
-        self.assertRegex(said, r"^stp: measuring with --quick, .*; results go to (\S+) \(.*--benchmark_filter=REGEX: shorter\)$")
+        self.assertRegex(said, r"^stp: measuring with --quick --repetitions 2 .*; results go to (\S+) \(.*--benchmark_filter=REGEX: shorter\)$")
         self.assertIn(self.folder_of, said)
         answer = self.done.stdout[self.done.stdout.index("A GEMM and an all-reduce (AR), alone and both at once"):]
         self.assertEqual(len(re.findall(r"too few$", answer, re.MULTILINE)), len({row["run_name"] for row in self.of("overlap") if "m" in row}))
@@ -235,6 +235,8 @@ class Refused(Program):
         for flag, words in (("--quik", "--quik: is not a flag"), ("--benchmark_out=x", "--benchmark_out=x: is not a flag of stp"),
                             ("--benchmark_filter=^nothing/", "--benchmark_filter: matches no")):
             self.refused(["microbench", "--out", "new", flag], words)
+        self.refused(["microbench", "--ranks", "0"], "stp: --ranks: Value 0 not in range 2 to 64; see --help")
+        self.assertEqual(list(self.folder.iterdir()), [])  # no results/runs either
         (self.folder / "bin").mkdir()
         self.stp = shutil.copy(STP, self.folder / "bin/stp")
         self.refused(["microbench", "--out", "new"], "bin/microbench: is needed, but is not built; run scripts/microbench")
