@@ -60,45 +60,34 @@ json value_of(const std::string& text, const std::string& key) {
   return value;
 }
 
-// Makes missing objects on the path; the reader refuses those that it does not know.
+// Makes missing objects on the path; the reader refuses those that it does not know. Null removes the field.
 void set(json& object, Path::const_iterator begin, Path::const_iterator end, const json& value,
          const std::string& key) {
   if (!object.is_object())
     throw InputError("", "--set", key + ": " + *(begin - 1) + " has no fields", "name a field of an object");
+  if (value.is_null() && !object.contains(*begin)) return;
   json& field = object[*begin];
-  if (begin + 1 == end)
-    field = value;
-  else
+  if (begin + 1 < end)
     set(field.is_null() ? field = json::object() : field, begin + 1, end, value, key);
+  else if (value.is_null())
+    object.erase(*begin);
+  else
+    field = value;
 }
 
-bool removed(json& object, Path::const_iterator begin, Path::const_iterator end) {
-  if (!object.is_object() || !object.contains(*begin)) return false;
-  return begin + 1 == end ? object.erase(*begin) > 0 : removed(object[*begin], begin + 1, end);
+void check_removed(const json& value, const json& now, const json& was, const std::string& key) {
+  if (value.is_null() && now == was)
+    throw InputError("", "--set", key + " is not given: null has nothing to remove", "leave it out");
 }
 
-// Null removes the field. Returns false if there was none.
-bool set_or_remove(json& object, Path::const_iterator begin, Path::const_iterator end, const json& value,
-                   const std::string& key) {
-  if (value.is_null()) return removed(object, begin, end);
-  set(object, begin, end, value, key);
-  return true;
-}
-
-// Changes the field in each configuration that has it, itself or in its `vary`. Returns whether one has.
-bool set_where_given(json& part, const Path& path, const json& value, const std::string& key) {
-  bool given = false;
+// Changes the field in each configuration that has it, itself or in its `vary`.
+void set_where_given(json& part, const Path& path, const json& value, const std::string& key) {
   if (part.is_array()) {
-    for (json& each : part) given = set_where_given(each, path, value, key) || given;
+    for (json& each : part) set_where_given(each, path, value, key);
   } else if (part.is_object()) {
-    given = part.contains(path[0]) && set_or_remove(part, path.begin(), path.end(), value, key);
-    if (part.contains("vary")) given = set_where_given(part["vary"], path, value, key) || given;
+    if (part.contains(path[0])) set(part, path.begin(), path.end(), value, key);
+    if (part.contains("vary")) set_where_given(part["vary"], path, value, key);
   }
-  return given;
-}
-
-InputError nothing_to_remove(const std::string& key) {
-  return {"", "--set", key + " is not given: null has nothing to remove", "leave it out"};
 }
 
 }  // namespace
@@ -126,25 +115,26 @@ Changes::Changes(const std::vector<std::string>& words) {
 void Changes::apply_to_scenario(json& scenario) const {
   for (const auto& [key, value, path] : changes_) {
     if (of_file(path)) continue;
-    const json given = value_of(value, path.back());
-    bool done = set_or_remove(scenario, path.begin(), path.end(), given, key);
-    if (scenario.contains("configurations"))
-      done = set_where_given(scenario["configurations"], path, given, key) || done;
-    if (!done) throw nothing_to_remove(key);
+    const json given = value_of(value, path.back()), was = scenario;
+    set(scenario, path.begin(), path.end(), given, key);
+    if (scenario.contains("configurations")) set_where_given(scenario["configurations"], path, given, key);
+    check_removed(given, scenario, was, key);
   }
 }
 
 void Changes::apply_to_file(const std::string& part, json& content) const {
   for (const auto& [key, value, path] : changes_) {
     if (!of_file(path) || path[0] != part) continue;
-    const json was = content.is_object() && content.contains(path[1]) ? content[path[1]] : json();
+    const json all = content,
+               was = content.is_object() && content.contains(path[1]) ? content[path[1]] : json();
     const json given = value_of(value, "");
     // Numbers of a cluster have sources, also those that its file leaves out.
     const bool sourced = path.size() == 2 && !given.is_null() &&
                          ((was.is_object() && was.contains("value")) ||
                           (part == "cluster" && was.is_null() && given.is_number()));
     const json now = sourced ? json{{"value", given}, {"source", "--set"}} : given;
-    if (!set_or_remove(content, path.begin() + 1, path.end(), now, key)) throw nothing_to_remove(key);
+    set(content, path.begin() + 1, path.end(), now, key);
+    check_removed(given, content, all, key);
   }
 }
 

@@ -134,7 +134,7 @@ class SimulatedRows {
   void keep(const Result& result, const Experiment& experiment, const ScheduleChoice& choice);
   [[nodiscard]] std::string of_memory(const std::string& file) const;
 
-  std::string offload_, yes_, maybe_;  // yes, maybe: legends, if a row fits or may fit
+  std::string offload_, yes_, maybe_;  // yes, maybe: legends, if a row fits narrowly or may fit
   size_t of_models_ = 0;
   std::optional<double> widest_gap_;
   std::optional<Row> nearest_, fastest_, fastest_that_fits_;  // nearest: with most memory left
@@ -145,6 +145,8 @@ class SimulatedRows {
   std::string crowded_;
 };
 
+constexpr double kNarrow = 0.1;  // a margin, of the peak: above the error of peaks
+
 void SimulatedRows::keep(const Result& result, const Experiment& experiment, const ScheduleChoice& choice) {
   if (!result.memory_margin_gb) return;
   if (result.fits == Fit::maybe && maybe_.empty()) {
@@ -154,8 +156,9 @@ void SimulatedRows::keep(const Result& result, const Experiment& experiment, con
              fixed(gpu.most_fixed_memory_bytes / 1e9, 1) + " GB (" + fixed(gpu.fixed_memory_bytes / 1e9, 1) +
              " counted), which decides it\n";
   }
-  if (result.fits == Fit::yes)
-    yes_ = "yes: by the predicted peak, without its error, which stp tune counts\n";
+  if (result.fits == Fit::yes &&
+      fit_of(experiment.hardware->profile, *result.memory_margin_gb, kNarrow) != Fit::yes)
+    yes_ = wrapped("yes: by the predicted peak, without its error, which stp tune counts\n");
   const Row row{result, &choice, &experiment};
   if (!nearest_ || *nearest_->result.memory_margin_gb < *result.memory_margin_gb) nearest_ = row;
   const auto keep_faster = [&](std::optional<Row>& kept) {

@@ -13,7 +13,6 @@
 #include "remedies.h"
 #include "run_python.h"
 #include "stp/base/data.h"
-#include "stp/base/error.h"
 #include "stp/base/json_input.h"
 #include "stp/report/record.h"
 #include "stp/schedule/csv.h"

@@ -3,7 +3,6 @@
 
 #include "commands.h"
 #include "progress.h"
-#include "stp/base/error.h"
 #include "stp/program/issue_order.h"
 #include "stp/program/lower.h"
 #include "stp/schedule/read_schedule.h"

@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "output_folder.h"
-#include "stp/base/error.h"
 #include "table.h"
 
 namespace stp {

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "stp/base/error.h"
+
 namespace stp {
 
 /// What text is printed to.

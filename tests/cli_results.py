@@ -83,7 +83,6 @@ class Table(CommandLine):
                              ({"cluster": "a100"}, "GEMMs are at their best rate, not at what a power limit leaves in trainings, as the profile a100 has no")):
             screen = self.succeed("simulate", self.write(changed(HARDWARE, **fields))).stdout
             self.assertIn("\n" + said, screen)
-            self.assertIn("\nyes: by the predicted peak, without its error, which stp tune counts\n", screen)
             self.assertEqual("best rate" in screen, fields.get("cluster") == "a100")
         self.assertNotIn("kernels", self.succeed("simulate", self.write(UNIT)).stdout)
 
@@ -152,11 +151,15 @@ class Table(CommandLine):
         total = max(sum(rank["memory_bytes"].values()) for rank in row["ranks"]) / 1e9
         screen = self.succeed("simulate", self.write(scenario), "--set", f"cluster.memory_gb={total}").stdout
         self.assertRegex(screen, r"\nmaybe: what h100 needs besides tensors is \d\.\d to \d\.\d GB \(\d\.\d counted\), which decides it\n")
+        for share, said in ((1.05, True), (1.2, False)):  # without a range of fixed memory
+            screen = self.succeed("simulate", self.write(scenario), "--set", f"cluster.memory_gb={share * total}", "cluster.fixed_memory_gb=7").stdout
+            self.assertRegex(screen, r" yes\n")
+            self.assertEqual("\nyes: by the predicted peak, without its error, which stp tune counts\n" in screen, said)
 
     def table(self, **fields):
         """(titles, rows of cells) of `stp simulate`."""
         lines = self.succeed("simulate", self.write(changed(HARDWARE, **fields))).stdout.splitlines()
-        _, head, *rows, _legend = [line for line in lines if not line.startswith(("kernels: ", "yes: "))]
+        _, head, *rows, _legend = [line for line in lines if not line.startswith("kernels: ")]
         cells = [re.split(r"  +", line.strip()) for line in (head, *rows)]
         return cells[0], cells[1:]
 
