@@ -172,10 +172,6 @@ NamedData read_named_data(JsonInput& input, const char* key, const char* folder,
     std::error_code ignored;
     const bool is_folder = key == std::string("model") && is_path(name) &&
                            std::filesystem::is_directory(path_in(input.file(), name), ignored);
-    if (is_folder && !std::filesystem::exists(path_in(input.file(), config), ignored))
-      throw input.error(key,
-                        "the folder " + path_of_user(path_in(input.file(), name)) + " has no config.json",
-                        "name a checkpoint's folder, or a file ending in .json");
     path = find_data_file(is_folder ? config : name, folder, input.file(), input.path(key));
     content = read_json_file(path);
   }

@@ -40,7 +40,7 @@ class HuggingFace(CommandLine):
         self.refused(["simulate", self.write(changed(self.SCENARIO, model="small"))], "; ./small names the folder; ")
         (self.folder / "empty").mkdir()
         self.refused(["tune", "--model", "./empty", "--cluster", "h100", "--gpus", 8, "--global-batch", 8, "--seq", 2048],
-                     f"model: the folder {self.folder}/empty has no config.json; name a checkpoint's folder")  # fmt: skip
+                     f"model: there is no file {self.folder}/empty/config.json; ")  # fmt: skip
         # The suite's scenarios divide layers as the paper does.
         self.refused(["simulate", "llm-a800", "--set", "model=./"], "--set layers_per_chunk=even", silent=False)
 
