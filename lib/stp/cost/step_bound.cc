@@ -10,7 +10,7 @@ namespace stp {
 namespace {
 
 // A pass of all microbatches, or its part of a stream.
-struct Job {
+struct Task {
   double head, tail;
   double work;  // of all microbatches
 };
@@ -21,17 +21,17 @@ struct Ramp {
   double head = 0, tail = -1, loss = 0;
 };
 
-// The largest bound of a set of jobs. `end` follows the last op of each of them.
-double best_set(std::vector<Job>& jobs, double end, const Ramp& ramp = {}) {
-  std::ranges::sort(jobs, std::greater<>(), &Job::tail);
+// The largest bound of a set of tasks. `end` follows the last op of each of them.
+double best_set(std::vector<Task>& tasks, double end, const Ramp& ramp = {}) {
+  std::ranges::sort(tasks, std::greater<>(), &Task::tail);
   double best = 0;
-  for (const Job& first : jobs) {
+  for (const Task& first : tasks) {
     double sum = 0;
-    for (const Job& job : jobs) {
-      if (job.head < first.head) continue;
-      sum += job.work;
-      const double lost = first.head <= ramp.head && job.tail <= ramp.tail ? ramp.loss : 0;
-      best = std::max(best, first.head + sum + lost + std::max(job.tail, end));
+    for (const Task& task : tasks) {
+      if (task.head < first.head) continue;
+      sum += task.work;
+      const double lost = first.head <= ramp.head && task.tail <= ramp.tail ? ramp.loss : 0;
+      best = std::max(best, first.head + sum + lost + std::max(task.tail, end));
     }
   }
   return best;
@@ -211,8 +211,8 @@ class Bounds {
   // that the pass sends to, if there is one.
   template <typename Work>
   void set_jobs(int rank, Work work) {
-    jobs_.clear();
-    if (shares_vocabulary_) jobs_.push_back({0, 0, count_ * work(vocabulary(rank), -1, -1)});
+    tasks_.clear();
+    if (shares_vocabulary_) tasks_.push_back({0, 0, count_ * work(vocabulary(rank), -1, -1)});
     for (int chunk = 0; chunk < placement_.chunks(); ++chunk) {
       const int s = placement_.stage(rank, chunk);
       const PassChains& c = chains_[s];
@@ -220,24 +220,24 @@ class Bounds {
       const double I = std::min(work(c.I, s, s - 1), work(c.B_I, s, s - 1));
       const double both =
           std::min(work(c.I, s, s - 1) + work(c.W, s, -1), work(c.B_I, s, s - 1) + work(c.B_W, s, -1));
-      jobs_.push_back({F_head_[s], F_tail_[s], count_ * work(c.F, s, s + 1)});
-      jobs_.push_back({I_head_[s], I_tail_[s], count_ * I});
-      jobs_.push_back({I_head_[s], 0, count_ * (both - I)});
+      tasks_.push_back({F_head_[s], F_tail_[s], count_ * work(c.F, s, s + 1)});
+      tasks_.push_back({I_head_[s], I_tail_[s], count_ * I});
+      tasks_.push_back({I_head_[s], 0, count_ * (both - I)});
     }
   }
 
   double work(int rank, const Weight& weight, const Ramp& ramp = {}) {
     set_jobs(rank, [&](const ChainCost& chain, int, int) { return weight.of(chain); });
-    const double last = weight.compute * optimizer(rank), best = best_set(jobs_, last, ramp);
+    const double last = weight.compute * optimizer(rank), best = best_set(tasks_, last, ramp);
     double reduced = std::numeric_limits<double>::infinity();
     for (int chunk = 0; chunk < placement_.chunks(); ++chunk)
       if (has_ops(placement_.stage(rank, chunk)))
         reduced = std::min(reduced, reduction(placement_.stage(rank, chunk)));
     reduced += embedding_sum(rank);
-    if (jobs_.empty() || reduced == 0 || shares_vocabulary_) return best;
+    if (tasks_.empty() || reduced == 0 || shares_vocabulary_) return best;
     set_jobs(rank,
              [&](const ChainCost& chain, int stage, int) { return without_last(weight, chain, stage); });
-    return std::max(best, best_set(jobs_, reduced + optimizer(rank), ramp));
+    return std::max(best, best_set(tasks_, reduced + optimizer(rank), ramp));
   }
   // Without a last collective of I, which no compute waits for.
   [[nodiscard]] double without_last(const Weight& weight, const ChainCost& chain, int stage) const {
@@ -251,7 +251,7 @@ class Bounds {
              [&](const ChainCost& chain, int stage, int) { return without_last(weight, chain, stage); });
     double sum = weight.compute * optimizer(rank);
     if (!table_.gradient_norm.empty()) sum += weight.compute * table_.gradient_norm[rank];
-    for (const Job& job : jobs_) sum += job.work;
+    for (const Task& task : tasks_) sum += task.work;
     return sum - 2 * most_ * weight.collectives * table_.all_gather;
   }
 
@@ -300,7 +300,7 @@ class Bounds {
         return weight.of(chain) - weight.collectives * chain.first + seconds;
       });
       const Ramp lost = weight.compute >= 1 ? ramp(rank) : Ramp{};
-      const double all = best_set(jobs_, weight.compute * optimizer(rank), lost);
+      const double all = best_set(tasks_, weight.compute * optimizer(rank), lost);
       best = std::max(best, all - 2 * most_ * longest);
     }
     return best;
@@ -342,20 +342,21 @@ class Bounds {
 
   double stream(int rank, double ChainCost::*seconds) {
     set_jobs(rank, [&](const ChainCost& chain, int, int) { return chain.*seconds; });
-    return best_set(jobs_, 0);
+    return best_set(tasks_, 0);
   }
 
   double link(int rank, int peer) {
-    jobs_.clear();
+    tasks_.clear();
     for (int chunk = 0; chunk < placement_.chunks(); ++chunk) {
       const int s = placement_.stage(rank, chunk);
       const double on = send(rank, s, s + 1, peer), back = send(rank, s, s - 1, peer);
       if (on > 0)
-        jobs_.push_back({F_head_[s] + least_ * chains_[s].F.alone, F_tail_[s] - least_ * on, count_ * on});
+        tasks_.push_back({F_head_[s] + least_ * chains_[s].F.alone, F_tail_[s] - least_ * on, count_ * on});
       if (back > 0)
-        jobs_.push_back({I_head_[s] + least_ * backward_alone(s), I_tail_[s] - least_ * back, count_ * back});
+        tasks_.push_back(
+            {I_head_[s] + least_ * backward_alone(s), I_tail_[s] - least_ * back, count_ * back});
     }
-    return best_set(jobs_, 0);
+    return best_set(tasks_, 0);
   }
 
   [[nodiscard]] double memory(int rank, int limit) const {
@@ -392,7 +393,7 @@ class Bounds {
   std::vector<double> F_head_, I_head_, F_tail_, I_tail_;
   std::vector<double> backward_tail_;  // from the start of I
   std::vector<double> life_;           // of an activation, with factor 1
-  std::vector<Job> jobs_;
+  std::vector<Task> tasks_;
 };
 
 }  // namespace
