@@ -80,7 +80,8 @@ struct CostTable {
   [[nodiscard]] double& at(Exchange each) { return exchange[static_cast<size_t>(each)]; }
   [[nodiscard]] double at(Exchange each) const { return exchange[static_cast<size_t>(each)]; }
   [[nodiscard]] double on_rank(int rank, Unit u, UnitPass pass) const {
-    const auto found = by_rank.empty() ? by_rank.end() : by_rank.find({u, pass});
+    if (by_rank.empty()) return at(u, pass);
+    const auto found = by_rank.find({u, pass});
     return found == by_rank.end() ? at(u, pass) : found->second.at(rank);
   }
   [[nodiscard]] double all_reduce_of(Unit u, UnitPass pass) const {

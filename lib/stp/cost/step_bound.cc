@@ -210,7 +210,7 @@ class Bounds {
   // F, I and W of each of a rank's stages. work(chain, stage, to): that of one microbatch; `to`: the stage
   // that the pass sends to, if there is one.
   template <typename Work>
-  void set_jobs(int rank, Work work) {
+  void set_tasks(int rank, Work work) {
     tasks_.clear();
     if (shares_vocabulary_) tasks_.push_back({0, 0, count_ * work(vocabulary(rank), -1, -1)});
     for (int chunk = 0; chunk < placement_.chunks(); ++chunk) {
@@ -227,7 +227,7 @@ class Bounds {
   }
 
   double work(int rank, const Weight& weight, const Ramp& ramp = {}) {
-    set_jobs(rank, [&](const ChainCost& chain, int, int) { return weight.of(chain); });
+    set_tasks(rank, [&](const ChainCost& chain, int, int) { return weight.of(chain); });
     const double last = weight.compute * optimizer(rank), best = best_set(tasks_, last, ramp);
     double reduced = std::numeric_limits<double>::infinity();
     for (int chunk = 0; chunk < placement_.chunks(); ++chunk)
@@ -235,8 +235,8 @@ class Bounds {
         reduced = std::min(reduced, reduction(placement_.stage(rank, chunk)));
     reduced += embedding_sum(rank);
     if (tasks_.empty() || reduced == 0 || shares_vocabulary_) return best;
-    set_jobs(rank,
-             [&](const ChainCost& chain, int stage, int) { return without_last(weight, chain, stage); });
+    set_tasks(rank,
+              [&](const ChainCost& chain, int stage, int) { return without_last(weight, chain, stage); });
     return std::max(best, best_set(tasks_, reduced + optimizer(rank), ramp));
   }
   // Without a last collective of I, which no compute waits for.
@@ -247,8 +247,8 @@ class Bounds {
 
   // Of steps that overlap. The first gathers of a step may precede the optimizer of the step before.
   double repeated_work(int rank, const Weight& weight) {
-    set_jobs(rank,
-             [&](const ChainCost& chain, int stage, int) { return without_last(weight, chain, stage); });
+    set_tasks(rank,
+              [&](const ChainCost& chain, int stage, int) { return without_last(weight, chain, stage); });
     double sum = weight.compute * optimizer(rank);
     if (!table_.gradient_norm.empty()) sum += weight.compute * table_.gradient_norm[rank];
     for (const Task& task : tasks_) sum += task.work;
@@ -290,7 +290,7 @@ class Bounds {
     double best = 0;
     for (const int peer : links) {
       double longest = 0;
-      set_jobs(rank, [&](const ChainCost& chain, int stage, int to) {
+      set_tasks(rank, [&](const ChainCost& chain, int stage, int to) {
         double seconds = 0;
         if (peer != kAdapter)
           seconds = send(rank, stage, to, peer);
@@ -341,7 +341,7 @@ class Bounds {
   }
 
   double stream(int rank, double ChainCost::*seconds) {
-    set_jobs(rank, [&](const ChainCost& chain, int, int) { return chain.*seconds; });
+    set_tasks(rank, [&](const ChainCost& chain, int, int) { return chain.*seconds; });
     return best_set(tasks_, 0);
   }
 
