@@ -38,15 +38,6 @@ CLI::Option* add_option(CLI::App* command, const GeneratorOption& option, Genera
       ->check(within(option.least, INT_MAX));
 }
 
-CLI::Option* add_set(CLI::App* command, std::vector<std::string>& set) {
-  return command
-      ->add_option(
-          "--set", set,
-          "KEY=VALUE: in place of what files say, a field of the scenario (parallel.tp=8), or of its "
-          "cluster's or model's file (cluster.peak_tflops=400, model.num_hidden_layers=48); null removes it")
-      ->type_name("KEY=VALUE");
-}
-
 void add_reading(CLI::App* command, ScenarioOptions& reading) {
   add_set(command, reading.set);
   command->add_flag("--keep-going", reading.keep_going,

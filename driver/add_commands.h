@@ -24,6 +24,16 @@ inline CLI::Validator within(double low, double high) {
           "FLOAT in " + range};
 }
 
+/// Adds --set.
+inline CLI::Option* add_set(CLI::App* command, std::vector<std::string>& set) {
+  return command
+      ->add_option(
+          "--set", set,
+          "KEY=VALUE: in place of what files say, a field of the scenario (parallel.tp=8), or of its "
+          "cluster's or model's file (cluster.peak_tflops=400, model.num_hidden_layers=48); null removes it")
+      ->type_name("KEY=VALUE");
+}
+
 /// The words for a command that `app` does not have.
 std::string unknown_command(const CLI::App& app, const std::string& word);
 

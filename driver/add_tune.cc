@@ -57,10 +57,7 @@ void add_tune(CLI::App& app, const Arguments& argv) {
                       "A folder that does not exist yet (default: a new one under results/runs)");
   command->add_flag("--exhaustive", options->exhaustive,
                     "Simulate everything: no bound, no estimate of memory");
-  command
-      ->add_option("--set", options->set,
-                   "KEY=VALUE: a field of all configurations, of the cluster's or the model's file")
-      ->type_name("KEY=VALUE");
+  add_set(command, options->set);
   command->footer(
       help_footer({"stp tune --model llama3-8b --cluster h100 --gpus 64 --global-batch 256 --seq 8192",
                    "stp tune --model config.json --cluster a100 --gpus 512 --global-batch 1024 --seq 4096 "

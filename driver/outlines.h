@@ -12,7 +12,7 @@ namespace stp {
 
 class Outlines {
  public:
-  // Valid until the next call. Savers with one schedule share most of it.
+  /// Valid until the next call. Savers with one schedule share most of it.
   const Program& of(const std::shared_ptr<const Schedule>& schedule, const std::vector<int>& layers,
                     const Lowering& lowering) {
     const bool whole = lowering.strategy.offload > 0 && std::ranges::min(layers) == 0;

@@ -167,9 +167,23 @@ std::string to_string(Saved tensor) {
 }
 
 std::span<const Component> components(Unit unit) {
-  static constexpr std::array<std::span<const Component>, kUnits.size()> kOfUnits{
-      kAttention, kMlp, kHead, kEmbedding, kEmbeddingOfPatches, kAttention, kMlp, kMerger};
-  return kOfUnits[static_cast<size_t>(unit)];
+  switch (unit) {
+    case Unit::attn:
+    case Unit::vision_attn:
+      return kAttention;
+    case Unit::mlp:
+    case Unit::vision_mlp:
+      return kMlp;
+    case Unit::head:
+      return kHead;
+    case Unit::embedding:
+      return kEmbedding;
+    case Unit::patches:
+      return kEmbeddingOfPatches;
+    case Unit::merger:
+      return kMerger;
+  }
+  return {};
 }
 
 // In I the parts are in reverse order; the norm's backward is fused with the residual's.
