@@ -175,11 +175,9 @@ std::string end_text(SearchResult::End end) {
 // "search fits: 80.1 of the 85.5 GB of h100. "
 std::string fit_text(const Start& from, const Schedule& order, const Experiment& experiment) {
   const HardwareProfile& gpu = experiment.hardware->profile;
-  double margin = 0;
-  order_timer(experiment, from.program, [&](const Program& program) {
-    margin = margin_gb(experiment, program);
-    return false;
-  })(order);
+  const std::vector<int>& layers = from.program.layers_per_stage;
+  const Lowering lowering = lowering_for(experiment, from.schedule, layers);
+  const double margin = margin_gb(experiment, lower(order, layers, lowering));
   return order.name + (fit_of(gpu, margin) == Fit::yes ? " fits: " : " may fit: ") +
          fixed(gpu.memory_bytes / 1e9 - margin, 1) + " of " + of_gpu(experiment) + ". ";
 }
